@@ -1,0 +1,136 @@
+"""What a reader does in JupyterLab, as one verb each, for the browser tests of all notebooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+NOTEBOOK = "window.jupyterapp?.shell?.currentWidget"
+CELLS = f"{NOTEBOOK}.content.widgets.filter(cell => cell.model.type === 'code')"
+# Traces may hold typed arrays; as JSON they would be objects.
+TRACE = """(gd, [i, key]) => Array.from(gd.data[i][key], x => x)"""
+# From the key to the first frame in which the drawn bars differ.
+LATENCY = """async (gd, [handle, key]) => {
+  const shape = () => Array.from(gd.querySelectorAll('.bars path'), p => p.getAttribute('d')).join();
+  const before = shape(), start = performance.now();
+  const changed = new Promise((done, fail) => {
+    const timer = setTimeout(() => fail(new Error('nothing moved within 5 s')), 5000);
+    const watch = new MutationObserver(() => {
+      if (shape() !== before) { watch.disconnect(); clearTimeout(timer); done(performance.now() - start); }
+    });
+    watch.observe(gd, {subtree: true, childList: true, attributes: true});
+  });
+  handle.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+  return await changed;
+}"""
+
+
+class Lab:
+    """JupyterLab in a page, with one notebook open at a time."""
+
+    def __init__(self, page: Page, address: str):
+        self.page, self.address = page, address
+
+    def open(self, name: str) -> None:
+        """Open a notebook, alone, and wait for its kernel."""
+        self.page.goto(f"{self.address}/lab/tree/{name}.ipynb?token=browser-test&reset")
+        self.page.wait_for_function(f"{NOTEBOOK}?.sessionContext?.session?.kernel?.status === 'idle'", timeout=90_000)
+        self.page.evaluate("window.jupyterapp.shell.collapseLeft()")
+
+    def run_all(self, seconds: float = 240) -> None:
+        """Clear what is stored, run every cell, and wait until each has run and the kernel is idle."""
+        self.page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
+        # Not awaited: a cell that hangs is to end in the time-out below.
+        self.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        self.page.wait_for_function(
+            f"{CELLS}.every(cell => cell.model.executionCount) && "
+            f"{NOTEBOOK}.sessionContext.session.kernel.status === 'idle'",
+            timeout=seconds * 1000,
+        )
+
+    def outputs(self) -> list[dict[str, Any]]:
+        """The outputs of all cells, in nbformat's form."""
+        return self.page.evaluate(f"{CELLS}.flatMap(cell => cell.model.outputs.toJSON())")
+
+    def theme(self, name: str) -> None:
+        """Change JupyterLab's theme: 'JupyterLab Dark', 'JupyterLab Light'."""
+        self.page.evaluate(f"window.jupyterapp.commands.execute('apputils:change-theme', {{theme: '{name}'}})")
+        dark = "false" if name.endswith("Dark") else "true"
+        self.page.wait_for_function(f"document.body.dataset.jpThemeLight === '{dark}'")
+        self.page.wait_for_timeout(500)
+
+    def board(self) -> Board:
+        """The first live figure of the notebook, scrolled into view and drawn."""
+        box = self.page.locator(".jp-OutputArea-output", has=self.page.locator(".noUi-handle")).first
+        box.scroll_into_view_if_needed()
+        expect(box.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=30_000)
+        return Board(self.page, box)
+
+
+class Board:
+    """A live figure with its controls."""
+
+    def __init__(self, page: Page, box: Locator):
+        self.page, self.box = page, box
+        self.plot = box.locator(".js-plotly-plot")
+
+    def labels(self) -> list[str]:
+        """The visible labels of all controls but buttons, which carry their own."""
+        return [label.strip() for label in self.box.locator(".widget-label:visible").all_inner_texts()]
+
+    def control(self, label: str) -> Locator:
+        """The control with this visible label."""
+        name = self.page.locator(".widget-label").get_by_text(label, exact=True)
+        return self.box.locator(".widget-inline-hbox", has=name)
+
+    def readout(self, label: str) -> str:
+        """What a slider shows as its value."""
+        return self.control(label).locator(".widget-readout").inner_text().strip()
+
+    def key(self, label: str, *keys: str) -> None:
+        """Press keys on a slider's handle."""
+        handle = self.control(label).locator(".noUi-handle")
+        handle.scroll_into_view_if_needed()
+        handle.focus()
+        for key in keys:
+            handle.press(key)
+
+    def drag(self, label: str, to: float) -> None:
+        """Drag a slider's handle with the mouse to a share of its track; beyond 0 … 1 is its end."""
+        control = self.control(label)
+        control.scroll_into_view_if_needed()
+        handle, track = control.locator(".noUi-handle").bounding_box(), control.locator(".noUi-base").bounding_box()
+        y = handle["y"] + handle["height"] / 2
+        self.page.mouse.move(handle["x"] + handle["width"] / 2, y)
+        self.page.mouse.down()
+        self.page.mouse.move(track["x"] + to * track["width"], y, steps=12)
+        self.page.mouse.up()
+
+    def settle(self) -> None:
+        """Wait until the kernel has answered and the drawn bars stand still."""
+        self.page.wait_for_timeout(300)
+        for _ in range(100):
+            before = self.bars()
+            self.page.wait_for_timeout(150)
+            status = self.page.evaluate(f"{NOTEBOOK}.sessionContext.session.kernel.status")
+            if status == "idle" and self.bars() == before:
+                return
+        raise AssertionError("the figure did not come to rest within 15 s")
+
+    def trace(self, index: int, key: str) -> list[Any]:
+        """A trace's data in the page, such as trace(0, "x")."""
+        return self.plot.evaluate(TRACE, [index, key])
+
+    def bars(self) -> list[str]:
+        """The drawn bars themselves: the outlines of the figure's SVG."""
+        return self.plot.locator(".bars path").evaluate_all("paths => paths.map(p => p.getAttribute('d'))")
+
+    def sentences(self) -> list[str]:
+        """The sentences above the plots."""
+        return self.plot.evaluate("gd => gd.layout.annotations.map(a => a.text)")
+
+    def latency(self, label: str, key: str) -> float:
+        """Milliseconds from a key on a slider to the first change of the drawn bars."""
+        handle = self.control(label).locator(".noUi-handle").element_handle()
+        return self.plot.evaluate(LATENCY, [handle, key])

@@ -1,0 +1,245 @@
+"""The notebooks are in order, the lint rejects what is not, and docstrings point to sections that exist."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = (
+    "01_distributions", "02_verify_cost", "03_greedy", "04_sampling_proof", "05_sweep", "06_lookup",
+    "07_serve_and_bench",
+)  # fmt: skip
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+spec = importlib.util.spec_from_file_location("notebooks_tool", ROOT / "tools" / "notebooks.py")
+tool = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(tool)
+
+
+def test_there_are_notebooks_and_each_has_its_name():
+    assert NOTEBOOKS
+    assert {path.stem for path in NOTEBOOKS} <= set(NAMES)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_notebook_is_in_order(path):
+    assert tool.lint(path) == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_notebook_has_the_parts_that_every_notebook_has(path):
+    nb = nbformat.read(path, as_version=4)
+    found = headings(nb)
+    for part in ("The idea", "Predict before you run", "Measure", "Break it", "Explain it back"):
+        assert part in found
+    assert found[-1] == "What speclib keeps from here"
+    text = "\n".join(c.source for c in nb.cells if c.cell_type == "markdown")
+    questions = text[text.index("## Explain it back") :].count("<details>")
+    assert questions >= 5
+    assert text.count("<details>") == text.count("</details>")
+    code = [c.source for c in nb.cells if c.cell_type == "code"]
+    assert 25 <= len(code) <= 45
+    assert any("raise Todo" in c for c in code)
+    assert not any(re.search(r"manual_seed|random\.seed|^\s*global ", c, re.M) for c in code)
+
+
+def good() -> nbformat.NotebookNode:
+    """A notebook that the lint finds nothing wrong with."""
+    cells = []
+    for i in range(tool.LEAST_COMPARED):
+        cell = nbformat.v4.new_code_cell(f"print({i})", id=f"cell-{i}", execution_count=i + 1)
+        cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=f"{i}\n")]
+        cells.append(cell)
+    metadata = {"kernelspec": dict(tool.KERNEL), "language_info": dict(tool.LANGUAGE)}
+    nb = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    nb.metadata["speclib"] = {"sources": tool.sources(nb)}
+    return nb
+
+
+def linted(nb, tmp_path) -> list[str]:
+    path = tmp_path / "some.ipynb"
+    nbformat.write(nb, path)
+    return tool.lint(path)
+
+
+def test_the_lint_accepts_a_good_notebook(tmp_path):
+    assert linted(good(), tmp_path) == []
+
+
+def resigned(nb):
+    nb.metadata["speclib"]["sources"] = tool.sources(nb)
+
+
+def too_large(nb):
+    nb.cells[0].outputs[0].text = "x" * tool.MOST_BYTES
+
+
+def other_kernel(nb):
+    nb.metadata.kernelspec.name = "venv-py311"
+
+
+def other_kernel_title(nb):
+    nb.metadata.kernelspec.display_name = "My Python"
+
+
+def widget_state(nb):
+    nb.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {"state": {}}}
+
+
+def stale_source(nb):
+    nb.cells[3].source = "print(33)"
+
+
+def stale_tag(nb):
+    nb.cells[3].metadata["tags"] = [tool.UNTOUCHED]
+
+
+def never_made(nb):
+    del nb.metadata["speclib"]
+
+
+def cell_not_run(nb):
+    nb.cells[5].execution_count = None
+
+
+def run_twice(nb):
+    nb.cells[5].execution_count = 99
+
+
+def raises(nb):
+    nb.cells[0].metadata["tags"] = ["raises-exception"]
+    resigned(nb)
+
+
+def error(nb):
+    nb.cells[0].outputs = [nbformat.v4.new_output("error", ename="E", evalue="", traceback=[])]
+
+
+def warning(nb):
+    nb.cells[0].outputs.append(nbformat.v4.new_output("stream", name="stderr", text="slow\n"))
+
+
+def long_cell(nb):
+    nb.cells[0].source = "\n".join(["x = 1"] * (tool.MOST_LINES + 1))
+    resigned(nb)
+
+
+def nothing_compared(nb):
+    for cell in nb.cells:
+        cell.metadata["tags"] = [tool.UNTOUCHED]
+    resigned(nb)
+
+
+def outputs_cleared(nb):
+    for cell in nb.cells:
+        cell.outputs = []
+
+
+def only_pictures(nb):
+    for cell in nb.cells:
+        cell.outputs = [nbformat.v4.new_output("display_data", data={"image/png": "eA=="})]
+
+
+@pytest.mark.parametrize("spoil, word", [
+    (too_large, "bytes"), (other_kernel, "kernel"), (other_kernel_title, "kernel"), (widget_state, "widget state"),
+    (stale_source, "changed after"), (stale_tag, "changed after"), (never_made, "changed after"),
+    (cell_not_run, "not all run"), (run_twice, "not all run"), (raises, "raises-exception"),
+    (error, "ended in an error"), (warning, "stderr"), (long_cell, "lines"), (nothing_compared, "compares only 0"),
+    (outputs_cleared, "compares only 0"), (only_pictures, "compares only 0"),
+])  # fmt: skip
+def test_the_lint_rejects(spoil, word, tmp_path):
+    nb = good()
+    spoil(nb)
+    assert any(word in fault for fault in linted(nb, tmp_path))
+
+
+def test_lint_speaks_and_returns_1_on_a_fault(tmp_path, monkeypatch, capsys):
+    nb = good()
+    widget_state(nb)
+    nbformat.write(nb, tmp_path / "some.ipynb")
+    monkeypatch.setattr(tool, "NOTEBOOKS", tmp_path)
+    assert tool.main(["lint"]) == 1
+    assert capsys.readouterr().out.startswith("some: it holds widget state")
+    with pytest.raises(SystemExit) as left:
+        tool.main(["lint", "absent"])
+    assert left.value.code == 2
+    assert "there are: some" in capsys.readouterr().err
+
+
+def test_outputs_runs_the_notebook_and_leaves_it_in_order(tmp_path, monkeypatch):
+    """Also with a solved shell, a stray kernel name and widget state from a reader's session."""
+    nb = good()
+    nb.cells[0].source = "import os\nprint(os.environ.get('SPECLIB_SOLUTIONS'))\nprint('one\\ntwo')"
+    nb.metadata.kernelspec.name = "venv-py311"
+    widget_state(nb)
+    path = tmp_path / "some.ipynb"
+    nbformat.write(nb, path)
+    monkeypatch.setattr(tool, "NOTEBOOKS", tmp_path)
+    monkeypatch.setenv("SPECLIB_SOLUTIONS", "1")
+    assert tool.main(["outputs", "some"]) == 0
+    made = nbformat.read(path, as_version=4)
+    assert made.cells[0].outputs == [{"output_type": "stream", "name": "stdout", "text": "None\none\ntwo\n"}]
+    assert [c.metadata for c in made.cells] == [{}] * len(made.cells)
+    first = path.read_bytes()
+    assert tool.main(["outputs", "some"]) == 0
+    assert path.read_bytes() == first
+
+
+def test_outputs_puts_the_newest_still_into_the_file(tmp_path, monkeypatch):
+    nb = good()
+    nb.cells.insert(0, nbformat.v4.new_markdown_cell("![](attachment:a.png)", id="top"))
+    nb.cells[0]["attachments"] = {"a.png": {"image/png": "b2xk"}}
+    (tmp_path / "a.png").write_bytes(b"new")
+    nbformat.write(nb, tmp_path / "some.ipynb")
+    monkeypatch.setattr(tool, "STILLS", tmp_path)
+    tool.make_outputs(tmp_path / "some.ipynb")
+    assert nbformat.read(tmp_path / "some.ipynb", 4).cells[0].attachments == {"a.png": {"image/png": "bmV3"}}
+
+
+def test_outputs_leaves_the_file_alone_when_a_cell_fails(tmp_path):
+    nb = good()
+    nb.cells[2].source = "1 / 0"
+    path = tmp_path / "some.ipynb"
+    nbformat.write(nb, path)
+    before = path.read_bytes()
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        tool.make_outputs(path)
+    assert path.read_bytes() == before
+
+
+LINK = re.compile(r"Taught in notebook (\S+), section '([^']+)'")
+
+
+def headings(nb) -> list[str]:
+    text = "\n".join(c.source for c in nb.cells if c.cell_type == "markdown")
+    return re.findall(r"^## (.+)$", text, re.M)
+
+
+def docstrings():
+    for path in sorted((ROOT / "speclib").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+                where = f"{path.relative_to(ROOT)}:{getattr(node, 'name', '')}"
+                yield where, " ".join(ast.get_docstring(node).split())
+
+
+LINKS = [(where, *link) for where, text in docstrings() for link in LINK.findall(text)]
+
+
+def test_links_are_written_in_the_form_that_is_followed():
+    assert len(LINKS) >= 10
+    assert sum(text.count("Taught in notebook") for _, text in docstrings()) == len(LINKS)
+
+
+@pytest.mark.parametrize("where, name, section", LINKS, ids=[where for where, *_ in LINKS])
+def test_the_docstring_points_to_a_section_that_exists(where, name, section):
+    assert name in NAMES
+    path = ROOT / "notebooks" / f"{name}.ipynb"
+    if path.exists():
+        assert section in headings(nbformat.read(path, as_version=4))
