@@ -45,6 +45,30 @@ def doctor(pair: PairOption = "smol") -> None:
     raise typer.Exit(doctor.report(pair))
 
 
+@app.command()
+def chat(
+    text: Annotated[str, typer.Argument(help="What the user says.")],
+    pair: PairOption = "smol",
+    drafter: Annotated[str, typer.Option(help="Who guesses: model, lookup or none.")] = "lookup",
+    k: Annotated[int, typer.Option(help="Drafts per round.")] = 4,
+    max_new: Annotated[int, typer.Option(help="Most tokens to write.")] = 256,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Keep the k most likely tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Keep the most likely tokens up to this mass.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Keep tokens with this share of the top one's p.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed, the same text.")] = None,
+    marks: Annotated[bool, typer.Option("--marks", help="Put ‹ › around kept drafts.")] = False,
+) -> None:
+    """Answer one message, streamed as rounds come, and end with a line of statistics."""
+    from speclib import chat, pairs
+    from speclib.distributions import Sampling
+
+    sampling = Sampling(temperature, top_k, top_p, min_p)
+    loaded = pairs.load(pair)
+    rounds = chat.answer(loaded, text, chat.make_drafter(drafter, loaded), k, sampling, max_new, seed)
+    raise typer.Exit(chat.show(loaded, rounds, marks))
+
+
 def main() -> None:
     """Run the command line; exit status 2 and one line on stderr for a bad input.
 

@@ -1,0 +1,7 @@
+"""Who guesses. A drafter hands over tokens and the very distributions that they were drawn from."""
+
+from speclib.drafters.lookup import LookupDrafter, lookup_draft
+from speclib.drafters.model import ModelDrafter
+from speclib.drafters.protocol import Drafter, Proposal
+
+__all__ = ["Drafter", "LookupDrafter", "ModelDrafter", "Proposal", "lookup_draft"]
