@@ -23,8 +23,10 @@ setup: .venv/ready .venv/weights ## Install the pinned packages into .venv and f
 lab: setup ## Open the notebooks in JupyterLab (LAB_ARGS="--no-browser --port 8899" for a remote machine)
 	$(PY) -m jupyterlab notebooks $(ROOT_FLAG) $(NO_DISPLAY) $(LAB_ARGS)
 
+# PyTorch's threads spin while they wait for each other: beside a second busy process a step then takes several times
+# as long. Waiting passively costs little on an idle machine and keeps the tests bearable on a shared one.
 test: setup ## Run every test: lint, units, all notebooks compared with their outputs, the browser
-	$(PY) -m pytest tests notebooks --nbval --nbval-current-env --nbval-cell-timeout 120 \
+	OMP_WAIT_POLICY=passive $(PY) -m pytest tests notebooks --nbval --nbval-current-env --nbval-cell-timeout 120 \
 		--nbval-sanitize-with tests/nbval_sanitize.cfg
 
 outputs: setup ## Run the notebooks and store their outputs
