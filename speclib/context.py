@@ -66,10 +66,10 @@ class Context:
     def feed(self, ids: list[int], rows: int | None = None) -> Tensor:
         """Put ids behind the covered tokens and return the logits after each of them (after the last `rows`).
 
-        Returns fp32 [rows or len(ids), vocab]. ValueError: no ids, an id that the model has no row for, more
+        Returns fp32 [rows or len(ids), vocab]. ValueError: no ids, rows out of range, an unknown id, more
         tokens than the model has positions. A pass that fails or is interrupted leaves the context empty.
         """
-        check_feed(self, ids)
+        check_feed(self, ids, rows)
         try:
             logits = forward(self.model, self._cache, ids, rows)
         except BaseException:
@@ -116,10 +116,12 @@ def as_context(model: LanguageModel | PreTrainedModel) -> LanguageModel:
     return model.lean_context() if hasattr(model, "lean_context") else Context(model)
 
 
-def check_feed(model: LanguageModel, ids: list[int]) -> None:
+def check_feed(model: LanguageModel, ids: list[int], rows: int | None) -> None:
     """ValueError in one sentence where ids cannot be put behind the tokens that a model covers."""
     if not ids:
         raise ValueError("nothing to feed: ids is empty")
+    if rows is not None and not 1 <= rows <= len(ids):
+        raise ValueError(f"rows must be in 1 … {len(ids)}, the number of ids fed, not {rows}")
     if min(ids) < 0 or max(ids) >= model.vocab_size:
         bad = next(i for i in ids if not 0 <= i < model.vocab_size)
         raise ValueError(f"token id {bad} is not in 0 … {model.vocab_size - 1}: use this model's own tokenizer")

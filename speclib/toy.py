@@ -49,6 +49,8 @@ class TableLM:
             raise ValueError("nothing to feed: ids is empty")
         if min(ids) < 0 or max(ids) >= self.vocab_size:
             raise ValueError(f"token ids must be in 0 … {self.vocab_size - 1}, not {sorted(set(ids))}")
+        if rows is not None and not 1 <= rows <= len(ids):
+            raise ValueError(f"rows must be in 1 … {len(ids)}, the number of ids fed, not {rows}")
         start = len(self.tokens)
         self.tokens += ids
         wanted = range(start + len(ids) - (rows or len(ids)) + 1, start + len(ids) + 1)

@@ -106,6 +106,9 @@ def test_bad_calls_are_refused_and_change_nothing(make_model):
     for bad in ([], [64], [-1], [1, 2, 99]):
         with pytest.raises(ValueError, match=r"empty|0 … 63"):
             model.feed(bad)
+    for rows in (0, 2):
+        with pytest.raises(ValueError, match=r"rows must be in 1 … 1"):
+            model.feed([1], rows=rows)
     for length in (-1, 4):
         with pytest.raises(ValueError, match="covers 3"):
             model.rollback(length)

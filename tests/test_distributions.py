@@ -77,6 +77,12 @@ def test_top_p_keeps_the_token_that_crosses_the_line():
     assert torch.allclose(warp(p.log(), top_p=0.6), torch.tensor([0.625, 0.375, 0.0], dtype=torch.float64))
 
 
+def test_top_p_that_is_reached_exactly_keeps_no_token_more():
+    p = torch.tensor([0.5, 0.25, 0.25])
+    assert warp(p.log(), top_p=0.5).tolist() == [1, 0, 0]
+    assert torch.equal(warp(p.log()[None], top_p=0.5), theirs(p.log()[None], top_p=0.5))
+
+
 def test_a_block_is_warped_row_by_row():
     block = torch.randn(2, 3, 50, generator=torch.Generator().manual_seed(0))
     settings = {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.01}
@@ -155,6 +161,15 @@ def test_kept_counts_leading_drafts_only():
     assert stats.binomtest(int(counts[1]), n, 0.5).pvalue > 1e-4
     assert all(rng.kept(torch.ones(4)) == 4 for _ in range(100))
     assert rng.kept(torch.ones(0)) == 0
+
+
+def test_a_draft_of_probability_0_is_not_kept_even_when_u_is_0():
+    class Lowest(Rng):
+        def uniform(self, n):
+            return torch.zeros(n, dtype=torch.float64)
+
+    assert Lowest(0).kept(torch.tensor([0.0, 1.0])) == 0
+    assert Lowest(0).draw(torch.tensor([0.0, 2.0])) == 1
 
 
 def test_slices_lie_end_to_end_and_empty_ones_never_come_out():

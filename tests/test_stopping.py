@@ -62,6 +62,11 @@ def test_the_earliest_of_several_stop_strings_counts():
     assert through(stop, [ids("abcd")])[1:] == ("ab", "stop")
 
 
+def test_of_two_stop_strings_that_end_together_the_longer_cuts():
+    for strings in (["bc", "abc"], ["abc", "bc"]):
+        assert through(Stop(99, strings=strings, tokenizer=TOKENIZER), [ids("xabc")])[1:] == ("x", "stop")
+
+
 def test_what_could_become_a_stop_string_is_held_back_and_given_out_when_it_does_not():
     trimmer = Trimmer(Stop(99, strings="STOP", tokenizer=TOKENIZER))
     assert trimmer.trim(ids("aS"))[1] == "a"
