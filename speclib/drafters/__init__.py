@@ -2,6 +2,7 @@
 
 from speclib.drafters.lookup import LookupDrafter, lookup_draft
 from speclib.drafters.model import ModelDrafter
+from speclib.drafters.ngram import NgramDrafter
 from speclib.drafters.protocol import Drafter, Proposal
 
-__all__ = ["Drafter", "LookupDrafter", "ModelDrafter", "Proposal", "lookup_draft"]
+__all__ = ["Drafter", "LookupDrafter", "ModelDrafter", "NgramDrafter", "Proposal", "lookup_draft"]
