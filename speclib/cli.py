@@ -13,6 +13,7 @@ app = typer.Typer(add_completion=False, help="Speculative decoding, faster and e
 
 PAIR_HELP = "smol, llama, qwen, or TARGET,DRAFT as hub names or folders."
 PairOption = Annotated[str, typer.Option("--pair", envvar="SPECLIB_PAIR", help=PAIR_HELP)]
+RESULTS = Path(__file__).resolve().parent.parent / "results"
 PairArgument = Annotated[str, typer.Argument(envvar="SPECLIB_PAIR", help=PAIR_HELP)]
 
 
@@ -68,6 +69,29 @@ def chat(
     loaded = pairs.load(pair)
     rounds = chat.answer(loaded, text, chat.make_drafter(drafter, loaded), k, sampling, max_new, seed)
     raise typer.Exit(chat.show(loaded, rounds, marks))
+
+
+@app.command()
+def verify_cost(
+    pair: PairOption = "smol",
+    shape: Annotated[
+        str | None,
+        typer.Option(help="Random weights and no download: llama, qwen, smol, or llama-8b,llama-1b and the like."),
+    ] = None,
+    context: Annotated[int, typer.Option(help="Cached tokens before each pass.")] = 512,
+    trials: Annotated[int, typer.Option(help="Passes that count, for each number of tokens.")] = 10,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; left out: the GPU if there is one.")] = None,
+    name: Annotated[str | None, typer.Option(help="What the record calls this machine; else its host name.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder of records.")] = RESULTS,
+    compare: Annotated[list[Path] | None, typer.Option(help="A record to put into one figure; repeat it.")] = None,
+) -> None:
+    """Time passes over 1 to 64 tokens, the draft's step and this machine's memory; write a record."""
+    from speclib import verify_cost
+
+    if compare:
+        typer.echo(verify_cost.compare(compare, out))
+    else:
+        verify_cost.run(pair, shape, context, trials, device, name, out)
 
 
 @app.command()

@@ -1,47 +1,214 @@
-"""What a step costs on this machine, beginning with how fast its memory is read."""
+"""What a step costs on this machine: passes over n tokens, for one sequence or several, v(K) and c."""
 
 from __future__ import annotations
 
-import statistics
-import time
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-import psutil
 import torch
+from transformers import DynamicCache, PreTrainedModel
 
-MIB = 1 << 20
+from speclib.context import Context, LanguageModel, as_context, shared
+from speclib.roofline import (
+    H200,
+    SPARK,
+    Machine,
+    cache_bytes,
+    ceiling_tokens_per_second,
+    flops_per_token,
+    model_bytes,
+    ridge_point,
+    roofline,
+    step_bytes,
+)
+from speclib.timing import MIB, EventTimer, Timer, Timing, WallTimer, at_least_one, bandwidth, interleave, peak_flops
+
+# What belongs together for the reader, in one place; it is written in three files only to be read in one sitting.
+__all__ = ["H200", "MIB", "SIZES", "SPARK", "EventTimer", "Machine", "Timing", "WallTimer", "bandwidth", "batch_grid"]
+__all__ += ["cache_bytes", "ceiling_tokens_per_second", "draft_cost_ratio", "flops_per_token", "interleave"]
+__all__ += ["model_bytes", "peak_flops", "ridge_point", "roofline", "round_times", "step_bytes", "step_cost"]
+__all__ += ["time_verify", "timer_for", "verify_ratio", "verify_times"]
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+Model = LanguageModel | PreTrainedModel
 
 
-def bandwidth(device: str | torch.device | None = None, seconds: float = 0.5, size: int = 512 * MIB) -> float:
-    """Bytes per second that this machine reads from its memory, as measured now.
+def timer_for(model: Model) -> Timer:
+    """A wall timer that waits for the device on which a model is.
 
-    device: where to measure; None for the first GPU, or the CPU without one. seconds: how long to measure,
-    after a first pass that is not counted. size: bytes of the buffer that is read over and over; it must be
-    larger than the last cache, or the cache is measured (it is cut to a quarter of the memory that is free).
-    Returns the median over the passes. Raises ValueError when seconds or size is not positive.
+    Taught in notebook 02_verify_cost, section 'Time one pass'.
     """
-    if seconds <= 0 or size <= 0:
-        raise ValueError(f"seconds and size must be positive, not {seconds} and {size}")
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    size = min(size, psutil.virtual_memory().available // 4)
-    # Written once, so that every page is really there: fresh zero pages are one page read many times.
-    buffer = torch.ones(max(1, size // 4), dtype=torch.float32, device=device)
-
-    def one_pass() -> float:
-        _wait(device)
-        start = time.perf_counter()
-        # A plain sum keeps up with the memory on all threads; a matrix-vector product reached half of it.
-        buffer.sum()
-        _wait(device)
-        return time.perf_counter() - start
-
-    one_pass()
-    passes = [one_pass() for _ in range(3)]
-    while sum(passes) < seconds:
-        passes.append(one_pass())
-    return buffer.numel() * buffer.element_size() / statistics.median(passes)
+    device = getattr(getattr(model, "model", model), "device", None)
+    return WallTimer(torch.device(device or "cpu"))
 
 
-def _wait(device: torch.device) -> None:
-    # A GPU only notes the work down; without waiting, the noting down would be timed.
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def time_verify(
+    model: Model,
+    prompt_ids: list[int],
+    n: int,
+    trials: int = 10,
+    *,
+    spread: bool = False,
+    timer: Timer | None = None,
+) -> float | Timing:
+    """Median seconds of one pass over n new tokens on top of a cached prompt.
+
+    model: of transformers, or a context. prompt_ids: cached once; the cache is cut back to them after every
+    pass. trials: passes that count, after one that does not. spread: return the whole `Timing`. timer: None =
+    `timer_for(model)`. ValueError: n or trials below 1, an empty prompt, more tokens than the model has positions.
+    Taught in notebook 02_verify_cost, section 'Time one pass'.
+    """
+    return step_cost(model, prompt_ids, n, trials=trials, spread=spread, timer=timer)
+
+
+def step_cost(
+    model: Model,
+    prompt_ids: list[int],
+    n: int = 1,
+    batch: int = 1,
+    trials: int = 10,
+    *,
+    spread: bool = False,
+    timer: Timer | None = None,
+) -> float | Timing:
+    """Median seconds of one pass over `batch` sequences of n new tokens each, each on its own cached prompt.
+
+    batch above 1 needs a model of transformers. ValueError: as `time_verify`, and batch below 1.
+    Taught in notebook 02_verify_cost, section 'Many users'.
+    """
+    context = _context(model, batch)
+    timing = dict(interleave({n: _pass(context, prompt_ids, n)}, trials, timer or timer_for(context)))[n]
+    return timing if spread else timing.median
+
+
+def verify_times(
+    models: Mapping[str, Model],
+    prompt_ids: list[int],
+    sizes: Sequence[int] = SIZES,
+    trials: int = 10,
+    timer: Timer | None = None,
+) -> Iterator[tuple[tuple[str, int], Timing]]:
+    """Time passes over each number of tokens for each model, all interleaved, and yield after every pass.
+
+    Yields (name, n) and its Timing so far. Going through all sizes before the second pass of any lets a noisy moment
+    hit all alike. ValueError: as `time_verify`, before anything is timed.
+    Taught in notebook 02_verify_cost, section 'Measure'.
+    """
+    contexts = {name: as_context(model) for name, model in models.items()}
+    jobs = {(name, n): _pass(contexts[name], prompt_ids, n) for name, n in itertools.product(contexts, sizes)}
+    yield from interleave(jobs, trials, timer or timer_for(next(iter(contexts.values()))))
+
+
+def batch_grid(
+    model: PreTrainedModel, prompt_ids: list[int], most: int = 64, trials: int = 5, timer: Timer | None = None
+) -> Iterator[tuple[tuple[int, int], Timing]]:
+    """Time B sequences of n tokens for the powers of two with B × n ≤ most; yields (B, n) and its Timing so far.
+
+    Each B has its own caches: B times the prompt, all kept until the last pass.
+    Taught in notebook 02_verify_cost, section 'Many users'.
+    """
+    powers = [2**i for i in range(most.bit_length())]
+    contexts = {batch: _context(model, batch) for batch in powers}
+    jobs = {(b, n): _pass(contexts[b], prompt_ids, n) for b in powers for n in powers if b * n <= most}
+    yield from interleave(jobs, trials, timer or timer_for(model))
+
+
+def round_times(
+    target: Model, draft: Model, prompt_ids: list[int], k: int = 4, trials: int = 10, timer: Timer | None = None
+) -> tuple[Timing, Timing]:
+    """Time one-token steps as they alternate in a round: one of the target, then k of the draft in a row.
+
+    Returns the target's Timing and the draft's, the latter in seconds per step: of a round's k draft steps the first
+    finds the caches full of the target's weights, and the others do not. ValueError: as `time_verify`, and k below 1.
+    Taught in notebook 02_verify_cost, section 'c, the price of a guess'.
+    """
+    at_least_one(k=k)
+    contexts = as_context(target), as_context(draft)
+    timer = timer or timer_for(contexts[0])
+    jobs = {"target": _pass(contexts[0], prompt_ids, 1), "draft": _pass(contexts[1], prompt_ids, 1, repeat=k)}
+    found = dict(interleave(jobs, trials, timer))
+    return found["target"], Timing(tuple(s / k for s in found["draft"].seconds))
+
+
+def draft_cost_ratio(
+    target: Model, draft: Model, prompt_ids: list[int], k: int = 4, trials: int = 10, timer: Timer | None = None
+) -> float:
+    """c: seconds of one draft step ÷ seconds of one target step on one token, timed as `round_times` does.
+
+    Source: Leviathan et al. 2023, section 3.3. Taught in notebook 02_verify_cost, section 'c, the price of a guess'.
+    """
+    of_target, of_draft = round_times(target, draft, prompt_ids, k, trials, timer)
+    return of_draft.median / of_target.median
+
+
+def verify_ratio(seconds: Mapping[int, float], k: float) -> float:
+    """v(k): seconds of a pass over k + 1 tokens ÷ seconds of one over 1.
+
+    seconds: measured medians by number of tokens, that of 1 among them; between two of them a straight line is taken.
+    ValueError when 1 is missing or k + 1 lies outside of what was measured.
+    Taught in notebook 02_verify_cost, section 'Measure'.
+    """
+    n, sizes = k + 1, sorted(seconds)
+    if 1 not in seconds or not 1 <= n <= sizes[-1]:
+        raise ValueError(f"v({k:g}) needs passes over 1 and over {n:g} tokens or more, and there are {sizes}")
+    below = max(size for size in sizes if size <= n)
+    above = min(size for size in sizes if size >= n)
+    part = (n - below) / (above - below) if above > below else 0
+    return (seconds[below] + part * (seconds[above] - seconds[below])) / seconds[1]
+
+
+class _Copies:
+    """A model that makes each pass for several copies of its input at once, over a cache as wide."""
+
+    def __init__(self, model: PreTrainedModel, batch: int):
+        self._model, self._batch = model, batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, input_ids: torch.Tensor, cache: DynamicCache, **more: Any) -> Any:
+        if cache.get_seq_length():
+            return self._model(input_ids=input_ids.expand(self._batch, -1), cache=cache, **more)
+        # The prompt is the same for all: read once, its cache is then copied.
+        out = self._model(input_ids=input_ids, cache=cache, **more)
+        cache.batch_repeat_interleave(self._batch)
+        return out
+
+
+def _context(model: Model, batch: int) -> LanguageModel:
+    at_least_one(batch=batch)
+    if batch == 1:
+        return as_context(model)
+    if hasattr(model, "rollback"):
+        raise ValueError("a batch needs the transformers model itself, not a context, which holds one sequence")
+    return Context(_Copies(model, batch))
+
+
+def _pass(
+    context: LanguageModel, prompt_ids: list[int], n: int, repeat: int = 1
+) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A job for `interleave`: `repeat` passes over n tokens behind the cached prompt, then the cut back."""
+    at_least_one(n=n)
+    if not prompt_ids:
+        raise ValueError("the prompt is empty: give at least one token, such as the model's BOS")
+    length = len(prompt_ids)
+    if length + n * repeat > context.max_length:
+        raise ValueError(
+            f"a prompt of {length} tokens and {n * repeat} more do not fit into the model's {context.max_length} "
+            "positions: shorten the prompt or time fewer tokens"
+        )
+    # Which tokens they are makes no difference to the time.
+    tokens = list(itertools.islice(itertools.cycle(prompt_ids), n))
+
+    def cover() -> None:
+        context.rollback(shared(context.tokens, prompt_ids))
+        if missing := prompt_ids[len(context.tokens) :]:
+            context.feed(missing, rows=1)
+
+    def work() -> None:
+        for _ in range(repeat):
+            context.feed(tokens)
+
+    cover()
+    return work, cover
