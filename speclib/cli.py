@@ -51,7 +51,7 @@ def doctor(pair: PairOption = "smol") -> None:
 def chat(
     text: Annotated[str, typer.Argument(help="What the user says.")],
     pair: PairOption = "smol",
-    drafter: Annotated[str, typer.Option(help="Who guesses: model, lookup or none.")] = "lookup",
+    drafter: Annotated[str, typer.Option(help="Who guesses: model, lookup or none.")] = "model",
     k: Annotated[int, typer.Option(help="Drafts per round.")] = 4,
     max_new: Annotated[int, typer.Option(help="Most tokens to write.")] = 256,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,

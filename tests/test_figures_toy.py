@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import plotly.graph_objects as go
 import pytest
@@ -271,12 +272,21 @@ def test_counts_beside_p_show_the_likeliest_and_pool_the_rest():
     )
 
 
+def without_a_loop(test):
+    """Run in a thread of its own: the browser tests, in the same process, leave an event loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(test).result()
+
+
 def test_counting_draws_as_many_as_asked_for():
-    board = counting.Counting(lambda rng: rng.draw(P), WORDS, P, rng=Rng(1))
-    board.n.value = 500
-    board._go(None)
-    board._go(None)
-    assert int(board.counts.sum()) == 1_000 and board.progress.value == 500
+    def run():
+        board = counting.Counting(lambda rng: rng.draw(P), WORDS, P, rng=Rng(1))
+        board.n.value = 500
+        board._go(None)
+        board._go(None)
+        assert int(board.counts.sum()) == 1_000 and board.progress.value == 500
+
+    without_a_loop(run)
 
 
 def test_counting_can_be_stopped_and_shows_an_error():
@@ -302,4 +312,4 @@ def test_counting_can_be_stopped_and_shows_an_error():
         await board.task
         assert "no more" in board.error.value and board.left == 0
 
-    asyncio.run(run())
+    without_a_loop(lambda: asyncio.run(run()))

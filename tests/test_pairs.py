@@ -614,9 +614,9 @@ def test_two_fetches_at_once_do_the_work_once(recipe):
 # smol, the real one: from the user's own cache, so that it is converted once per machine
 
 
-def test_smol_says_what_its_draft_waits_for():
+def test_smol_has_its_draft_with_it():
     state = pairs.status("smol")
-    assert not state.draft_ready and "SPECLIB_PAIR=qwen" in state.draft_detail
+    assert state.draft_ready and state.draft_detail == str(pairs.PRESETS["smol"].draft.path)
     assert pairs.PRESETS["smol"].target.size == 92_871_040
 
 
