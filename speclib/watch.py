@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from speclib.context import LanguageModel
+from speclib.context import LanguageModel, shared
 from speclib.decode import Stats
-from speclib.drafters.model import shared
 from speclib.wrong import Ghosts
 
 

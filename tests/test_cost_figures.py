@@ -7,6 +7,7 @@ import itertools
 import plotly.graph_objects as go
 import pytest
 import torch
+from boards import controls
 
 from speclib import cost, shapes
 from speclib.checks.cost import Simulated
@@ -163,16 +164,6 @@ def board():
     pairs = {"both": LLAMA, "alone": {"target": facts("smol")}}
     measured = {"alone": {"target": {1: 0.02, 8: 0.03}}}
     return cost_live.roofline_board(pairs, [cost.SPARK, cost.H200, here], measured)
-
-
-def controls(shown):
-    found, stack = {}, list(shown.children)
-    while stack:
-        widget = stack.pop()
-        stack += getattr(widget, "children", ())
-        if label := getattr(widget, "description", ""):
-            found[label] = widget
-    return found
 
 
 def test_every_control_moves_the_roofline_in_place():

@@ -7,6 +7,7 @@ import base64
 import plotly.graph_objects as go
 import pytest
 import torch
+from boards import controls
 
 from speclib.distributions import Rng, warp
 from speclib.figures import live, style
@@ -31,18 +32,6 @@ def token_text(i):
 @pytest.fixture
 def board():
     return live.next_token(logits_after, token_text, "abc", rng=Rng(3))
-
-
-def controls(board):
-    """The board's controls by their visible label."""
-    found = {}
-    stack = list(board.children)
-    while stack:
-        widget = stack.pop()
-        stack += getattr(widget, "children", ())
-        if label := getattr(widget, "description", ""):
-            found[label] = widget
-    return found
 
 
 def drawn_bars(fig):

@@ -62,7 +62,7 @@ def race(
     Returns plain tokens per second, milliseconds of a target step, and rows: drafter, K, and what `_row` finds.
     """
     target = as_context(pair.target)
-    stop = Stop(new, eos=pair.tokenizer.eos_token_id)
+    stop = Stop(new, eos=pair.eos_ids)
     ways = {("", 0): None} | {(name, k): drafter for name, drafter in drafters.items() for k in ks}
     runs: dict[tuple[str, int], list[Stats]] = {way: [] for way in ways}
     for i, prompt in enumerate([prompts[0], *prompts]):
