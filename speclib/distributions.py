@@ -130,7 +130,8 @@ def _nucleus(z: Tensor, top_p: float) -> Tensor:
         head = z.topk(size).values
         ends = (head - log_total).exp().cumsum(-1)
         before = torch.cat([torch.zeros_like(ends[..., :1]), ends[..., :-1]], dim=-1)
-        count = (before < top_p).sum(-1, keepdim=True)
+        # At least the most likely one, also where top_p is less than fp32 can hold.
+        count = (before < top_p).sum(-1, keepdim=True).clamp(min=1)
         if size == vocab or bool((count < size).all()):
             break
         size = min(8 * size, vocab)
@@ -221,9 +222,14 @@ class Sampling:
         check_warp(self.temperature, self.top_k, self.top_p, self.min_p)
         check_penalties(self.repetition, self.frequency, self.presence)
 
+    @property
+    def penalises(self) -> bool:
+        """Whether any penalty or ban is set."""
+        return bool(self.repetition != 1.0 or self.frequency or self.presence or self.banned)
+
     def penalise(self, logits: Tensor, text: list[int], drafts: list[int]) -> Tensor:
         """Penalties for a block: logits [rows, vocab] after text + drafts[:i], the last row after all drafts."""
-        if self.repetition == 1.0 and not (self.frequency or self.presence or self.banned):
+        if not self.penalises:
             return logits
         history, first = text + drafts, len(text) + len(drafts) + 1 - len(logits)
         settings = (self.repetition, self.frequency, self.presence, self.banned, self.prompt_length)

@@ -13,7 +13,7 @@ from speclib.context import as_context
 from speclib.cost import Model, time_verify, timer_for
 from speclib.timing import Timer, at_least_one
 
-PRODUCTS = {"mm", "addmm", "linear", "matmul", "mv"}
+PRODUCTS = {"mm", "addmm", "linear", "matmul", "mv", "_linear_pointwise"}
 ATTENTION = {"bmm", "baddbmm", "_softmax"}
 NAMES = ("weights", "attention", "everything else")
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from speclib import cost, pairs, parts, records, shapes
 from speclib.cost import SIZES, Timing
+from speclib.lean import hurry
 from speclib.records import Record
 
 KIND = "verify-cost"
@@ -75,18 +76,26 @@ def measure(
 
 
 def run(
-    pair: str, shape: str | None, context: int, trials: int, device: str | None, name: str | None, out: Path
+    pair: str,
+    shape: str | None,
+    context: int,
+    trials: int,
+    device: str | None,
+    name: str | None,
+    out: Path,
+    compile: bool = False,
 ) -> None:
     """Load or build the models, measure with progress bars on stderr, write the record and print it.
 
-    pair, device: as `pairs.load`. shape: as `shapes.names`, in place of a pair. Others: as `measure`.
+    pair, device, compile: as `pairs.load`; a compiled forward reads one sequence, so the grid of batches is left out.
+    shape: as `shapes.names`, in place of a pair. Others: as `measure`.
     PairError: what is missing. ValueError: bad input, before anything is loaded.
     Taught in notebook 02_verify_cost, section 'Other machines'.
     """
     cost.at_least_one(context=context, trials=trials)
     where = _device(device)
     if shape is None:
-        loaded = pairs.load(pair, device=where)
+        loaded = pairs.load(pair, device=where, compile=compile)
         models, labels = {"target": loaded.target}, dict(zip(("target", "draft"), loaded.labels, strict=True))
         try:
             models["draft"] = loaded.draft
@@ -96,8 +105,12 @@ def run(
         labels = dict(zip(("target", "draft"), shapes.names(shape), strict=False))
         models = {role: shapes.build(s, pairs.default_dtype(where)[0], where) for role, s in labels.items()}
         labels = {role: f"shape {s}, random weights" for role, s in labels.items()}
+        for model in models.values() if compile else ():
+            hurry(model)
+    what = f"{shape or pair}-compiled" if compile else shape or pair
     progress = functools.partial(tqdm, unit=" passes", leave=False)
-    record = measure(models, labels, shape or pair, context=context, trials=trials, name=name, progress=progress)
+    more = {"context": context, "trials": trials, "batch": not compile, "name": name, "progress": progress}
+    record = measure(models, labels, what, **more)
     path = records.write(record, out)
     print(*lines(record), path, sep="\n")
 

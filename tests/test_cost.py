@@ -16,7 +16,7 @@ from speclib.checks import cost as checks
 from speclib.context import Context
 from speclib.cost import Timing
 from speclib.exercises import Todo
-from speclib.lean import LeanContext
+from speclib.lean import Lean, LeanContext
 from speclib.pairs import PairError
 from speclib.parts import step_parts
 
@@ -308,7 +308,7 @@ def test_an_event_timer_marks_before_and_behind_and_then_waits(monkeypatch):
 
 
 def test_parts_add_up_to_the_step_and_a_lean_context_has_them_too():
-    for model in (tiny_llama(), LeanContext(tiny_llama())):
+    for model in (tiny_llama(), LeanContext(Lean(tiny_llama()))):
         calls = []
 
         def timer(work, calls=calls):
@@ -534,6 +534,9 @@ def test_verify_cost_from_the_command_line(quick, tmp_path, monkeypatch, capsys)
     assert run_main(monkeypatch, "verify-cost", *flags, "--out", tmp_path) == 0
     page = (tmp_path / "verify-cost-compare.html").read_text(encoding="utf-8")
     assert "one, both" in page and "two, both" in page
+    assert run_main(monkeypatch, *asked, "--name", "one", "--compile") == 0
+    record = records.read(capsys.readouterr().out.splitlines()[-1], "verify-cost")
+    assert record["what"] == "both-compiled" and record["c"] and "batch" not in record
 
 
 @pytest.mark.parametrize("arguments, word", [

@@ -77,6 +77,10 @@ def test_top_p_keeps_the_token_that_crosses_the_line():
     assert torch.allclose(warp(p.log(), top_p=0.6), torch.tensor([0.625, 0.375, 0.0], dtype=torch.float64))
 
 
+def test_a_top_p_too_small_for_fp32_keeps_the_likeliest_token():
+    assert warp(torch.tensor([1.0, 3.0, 2.0]), top_p=5e-324).tolist() == [0, 1, 0]
+
+
 def test_top_p_that_is_reached_exactly_keeps_no_token_more():
     p = torch.tensor([0.5, 0.25, 0.25])
     assert warp(p.log(), top_p=0.5).tolist() == [1, 0, 0]

@@ -121,12 +121,12 @@ def _stepper(model: PreTrainedModel, rows: int, length: int, head: list[int]) ->
     """A function that puts one token behind each row, ids [rows] → logits [rows, vocab]; every row begins with head."""
     first = torch.tensor([head], device=model.device)
     if type(model) is LlamaForCausalLM:
-        embedding = model.get_input_embeddings()
-        once, lean = Lean(model, 1, len(head)), Lean(model, rows, length)
-        once(embedding(first))
-        lean.cache[..., : len(head), :] = once.cache
-        lean.length = len(head)
-        return lambda ids: model.lm_head(lean(embedding(ids[:, None]))[:, 0])
+        lean = Lean(model)
+        once, cache = lean.cache(1, len(head)), lean.cache(rows, length)
+        lean(first, once, rows=1)
+        cache.held[..., : len(head), :] = once.held
+        cache.length = len(head)
+        return lambda ids: lean(ids[:, None], cache)[:, 0]
     cache = DynamicCache()
     model(input_ids=first.expand(rows, -1), cache=cache, use_cache=True, logits_to_keep=1)
     return lambda ids: model(input_ids=ids[:, None], cache=cache, use_cache=True).logits[:, -1]

@@ -50,6 +50,11 @@ class ModelDrafter:
         feed = self._as_fed(text[covered:])
         # The last draft is not fed, so k drafts need room for k − 1 of them behind the text.
         k = min(k, self.context.max_length - len(text) + 1)
+        greedy = self.greedy or sampling.temperature == 0
+        # Where nothing but the argmax of the draft's own logits is asked for, a context may know a shorter way.
+        plain = greedy and not sampling.penalises and self._vocab == self.context.vocab_size
+        if plain and k > 0 and hasattr(self.context, "greedy"):
+            return Proposal(self.context.greedy(feed, k))
         tokens: list[int] = []
         rows: list[Tensor] = []
         for _ in range(k):
@@ -57,7 +62,7 @@ class ModelDrafter:
             logits = sampling.penalise(logits, text, tokens)[-1]
             if logits.max() == NEG_INF:
                 break  # no token that both models have is possible here: known before one is drawn
-            if self.greedy or sampling.temperature == 0:
+            if greedy:
                 tokens.append(int(logits.argmax()))
             else:
                 rows.append(sampling.warp(logits))
