@@ -12,11 +12,11 @@ ROOT_FLAG = $(if $(filter 0,$(shell id -u)),--allow-root)
 # Without a display a text browser would take over the terminal: JupyterLab prints the address instead.
 NO_DISPLAY = $(if $(filter Darwin,$(shell uname))$(DISPLAY)$(WAYLAND_DISPLAY),,--no-browser)
 
-.PHONY: help setup lab test outputs lint format doctor clean moved
+.PHONY: help setup lab test outputs docs vllm-check lint format doctor clean moved
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/ready .venv/weights ## Install the pinned packages into .venv and fetch the default model, once
 
@@ -24,13 +24,20 @@ lab: setup ## Open the notebooks in JupyterLab (LAB_ARGS="--no-browser --port 88
 	$(PY) -m jupyterlab notebooks $(ROOT_FLAG) $(NO_DISPLAY) $(LAB_ARGS)
 
 # PyTorch's threads spin while they wait for each other: beside a second busy process a step then takes several times
-# as long. Waiting passively costs little on an idle machine and keeps the tests bearable on a shared one.
+# as long. Waiting passively costs little on an idle machine and keeps the tests bearable on a shared one. Two files at
+# a time, since a browser and a kernel wait for each other; in order, since the browser's files take longest.
 test: setup ## Run every test: lint, units, all notebooks compared with their outputs, the browser
-	OMP_WAIT_POLICY=passive $(PY) -m pytest tests notebooks --nbval --nbval-current-env --nbval-cell-timeout 120 \
-		--nbval-sanitize-with tests/nbval_sanitize.cfg
+	OMP_WAIT_POLICY=passive $(PY) -m pytest tests notebooks -n 2 --dist loadfile --no-loadscope-reorder \
+		--nbval --nbval-current-env --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 outputs: setup ## Run the notebooks and store their outputs
 	$(PY) tools/notebooks.py outputs
+
+docs: setup ## Build the pages of docs/ into build/site, without a single warning
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+
+vllm-check: setup ## Bench vLLM beside speclib: VLLM=/path/to/its/environment/bin make vllm-check
+	$(PY) tools/vllm_check.py $(VLLM_ARGS)
 
 lint: setup ## Check style and the state of the notebooks
 	$(PY) -m ruff check .

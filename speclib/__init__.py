@@ -21,6 +21,7 @@ _HOME = {
     "forward": "context",
     "residual": "accept",
     "accept_or_fix": "accept",
+    "FallbackDrafter": "drafters",
     "ModelDrafter": "drafters",
     "LookupDrafter": "drafters",
     "lookup_draft": "drafters",

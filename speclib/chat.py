@@ -12,19 +12,24 @@ if TYPE_CHECKING:
     from speclib.drafters import Drafter
     from speclib.pairs import Pair
 
-DRAFTERS = ("model", "lookup", "none")
+DRAFTERS = ("model", "lookup", "lookup+model", "none")
 
 
 def make_drafter(kind: str, pair: Pair) -> Drafter | None:
-    """The drafter that a name stands for: the pair's draft model, lookup in the text, or none.
+    """The drafter that a name stands for: the pair's draft model, lookup in the text, both in turn, or none.
 
-    ValueError: another name. PairError: 'model' where the pair has no draft.
+    ValueError: another name. PairError: a model is asked for and the pair has no draft.
     """
-    from speclib.drafters import LookupDrafter, ModelDrafter
+    from speclib.drafters import FallbackDrafter, LookupDrafter, ModelDrafter
 
     if kind not in DRAFTERS:
         raise ValueError(f"there is no drafter {kind!r}: choose {', '.join(DRAFTERS)}")
-    return {"model": lambda: ModelDrafter(pair.draft), "lookup": LookupDrafter, "none": lambda: None}[kind]()
+    if kind == "none":
+        return None
+    if kind == "lookup":
+        return LookupDrafter()
+    model = ModelDrafter(pair.draft)
+    return model if kind == "model" else FallbackDrafter(LookupDrafter(), model)
 
 
 def answer(
@@ -34,14 +39,14 @@ def answer(
 
     text: what the user says. k: drafts per round. max_new: most tokens to commit. seed: None for a fresh one.
     """
-    from speclib.context import Context
+    from speclib.context import as_context
     from speclib.decode import decode
     from speclib.distributions import Rng
     from speclib.stopping import Stop
 
     stop = Stop(max_new, eos=pair.eos_ids, tokenizer=pair.tokenizer)
     rng = Rng(seed, device=pair.device)
-    return decode(Context(pair.target), drafter, pair.chat_ids(text), k=k, sampling=sampling, stop=stop, rng=rng)
+    return decode(as_context(pair.target), drafter, pair.chat_ids(text), k=k, sampling=sampling, stop=stop, rng=rng)
 
 
 def show(pair: Pair, rounds: Iterator[Round], marks: bool) -> int:

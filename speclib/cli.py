@@ -14,6 +14,16 @@ app = typer.Typer(add_completion=False, help="Speculative decoding, faster and e
 PAIR_HELP = "smol, llama, qwen, or TARGET,DRAFT as hub names or folders."
 PairOption = Annotated[str, typer.Option("--pair", envvar="SPECLIB_PAIR", help=PAIR_HELP)]
 RESULTS = Path(__file__).resolve().parent.parent / "results"
+PROMPTS = RESULTS.parent / "prompts" / "short.jsonl"
+CompileOption = Annotated[
+    bool,
+    typer.Option(
+        "--compile", help="The lean forward, for plain Llamas and Qwen2s: two to three times as fast on a CPU."
+    ),
+]
+QuantizeOption = Annotated[
+    str | None, typer.Option(help="int8 or int4: fewer bits per weight, in the lean forward. Another model.")
+]
 PairArgument = Annotated[str, typer.Argument(envvar="SPECLIB_PAIR", help=PAIR_HELP)]
 
 
@@ -51,7 +61,7 @@ def doctor(pair: PairOption = "smol") -> None:
 def chat(
     text: Annotated[str, typer.Argument(help="What the user says.")],
     pair: PairOption = "smol",
-    drafter: Annotated[str, typer.Option(help="Who guesses: model, lookup or none.")] = "model",
+    drafter: Annotated[str, typer.Option(help="Who guesses: model, lookup, lookup+model or none.")] = "model",
     k: Annotated[int, typer.Option(help="Drafts per round.")] = 4,
     max_new: Annotated[int, typer.Option(help="Most tokens to write.")] = 256,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
@@ -60,15 +70,52 @@ def chat(
     min_p: Annotated[float | None, typer.Option(help="Keep tokens with this share of the top one's p.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed, the same text.")] = None,
     marks: Annotated[bool, typer.Option("--marks", help="Put ‹ › around kept drafts.")] = False,
+    compile: CompileOption = False,
+    quantize: QuantizeOption = None,
 ) -> None:
     """Answer one message, streamed as rounds come, and end with a line of statistics."""
     from speclib import chat, pairs
     from speclib.distributions import Sampling
 
     sampling = Sampling(temperature, top_k, top_p, min_p)
-    loaded = pairs.load(pair)
+    loaded = pairs.load(pair, compile=compile, quantize=quantize)
     rounds = chat.answer(loaded, text, chat.make_drafter(drafter, loaded), k, sampling, max_new, seed)
     raise typer.Exit(chat.show(loaded, rounds, marks))
+
+
+@app.command()
+def serve(
+    pair: PairOption = "smol",
+    drafter: Annotated[
+        str, typer.Option(help="Who guesses: model, lookup, lookup+model or none; with vllm and sglang also eagle.")
+    ] = "model",
+    k: Annotated[int, typer.Option(help="Drafts per round.")] = 4,
+    host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 is any free one.", min=0, max=65535)] = 8000,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="The environment variable with the key that clients must send.")
+    ] = None,
+    queue: Annotated[int, typer.Option(help="Requests that may wait; more are refused.")] = 32,
+    time_limit: Annotated[float, typer.Option(help="Seconds for a request, waiting included.")] = 300.0,
+    engine: Annotated[str, typer.Option(help="speclib; or vllm (run if installed), sglang (printed).")] = "speclib",
+    compile: CompileOption = False,
+    quantize: QuantizeOption = None,
+) -> None:
+    """Serve a pair behind an OpenAI-compatible API until Ctrl-C."""
+    if engine != "speclib":
+        from speclib import engines
+
+        raise typer.Exit(engines.start(engine, pair, drafter, k, host, port))
+    key = None if api_key_env is None else os.environ.get(api_key_env)
+    if api_key_env is not None and not key:
+        raise ValueError(f"there is no key in the environment variable {api_key_env}: set it, or leave the option out")
+    try:
+        from speclib import pairs, serve
+
+        settings = {"drafter": drafter, "k": k, "queue": queue, "time_limit": time_limit, "api_key": key}
+        serve.serve(pairs.load(pair, compile=compile, quantize=quantize), host, port, **settings)
+    except KeyboardInterrupt:  # before the server listened to signals itself
+        raise typer.Exit(130) from None
 
 
 @app.command()
@@ -83,6 +130,7 @@ def verify_cost(
     device: Annotated[str | None, typer.Option(help="cpu or cuda; left out: the GPU if there is one.")] = None,
     name: Annotated[str | None, typer.Option(help="What the record calls this machine; else its host name.")] = None,
     out: Annotated[Path, typer.Option(help="The folder of records.")] = RESULTS,
+    compile: CompileOption = False,
     compare: Annotated[list[Path] | None, typer.Option(help="A record to put into one figure; repeat it.")] = None,
 ) -> None:
     """Time passes over 1 to 64 tokens, the draft's step and this machine's memory; write a record."""
@@ -91,7 +139,98 @@ def verify_cost(
     if compare:
         typer.echo(verify_cost.compare(compare, out))
     else:
-        verify_cost.run(pair, shape, context, trials, device, name, out)
+        verify_cost.run(pair, shape, context, trials, device, name, out, compile)
+
+
+@app.command()
+def sweep(
+    pair: PairOption = "smol",
+    drafters: Annotated[str, typer.Option(help="Who guesses, with commas: model, lookup, lookup+model.")] = "model",
+    k: Annotated[str, typer.Option(help="Drafts per round, as 1,2,4 or 1-8.")] = "1-8",
+    prompts: Annotated[
+        Path | None, typer.Option(help="Prompts (JSON lines with id, kind, prompt); else prompts/short.jsonl.")
+    ] = None,
+    new: Annotated[int, typer.Option(help="Tokens per run, fewer where the text ends.")] = 128,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    peers: Annotated[bool, typer.Option("--peers", help="Race transformers' own assisted generation, too.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted sweep.")] = False,
+    name: Annotated[str | None, typer.Option(help="What the record calls this machine; else its host name.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder of records.")] = RESULTS,
+    compile: CompileOption = False,
+    quantize: QuantizeOption = None,
+) -> None:
+    """Measure plain and speculative decoding in turns on many prompts; write a record, a table and a figure."""
+    from speclib import sweep_run
+
+    file = prompts or sweep_run.PROMPTS
+    how = (file, new, temperature, peers, resume, name, out, compile, quantize)
+    raise typer.Exit(sweep_run.run(pair, drafters, k, *how))
+
+
+@app.command()
+def bench(
+    target: Annotated[str, typer.Option(help="What the row is called.")],
+    base_url: Annotated[
+        str, typer.Option(help="An OpenAI-compatible address, up to /v1.")
+    ] = "http://localhost:8000/v1",
+    model: Annotated[str | None, typer.Option(help="Its name there; left out: the only one that is there.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of the weights; left out: as pairs are loaded here.")] = None,
+    prompts: Annotated[Path, typer.Option(help="JSON lines with id, kind, prompt.")] = PROMPTS,
+    concurrency: Annotated[str, typer.Option(help="Numbers of users, one after another.")] = "1,4,16",
+    n: Annotated[int, typer.Option(help="Requests of each row at each concurrency.")] = 20,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.")] = 128,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="All answers of max-tokens.")] = False,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    change: Annotated[str, typer.Option(help="What is new about this row, in a line.")] = "",
+    speculation: Annotated[
+        str | None, typer.Option(help="Asked of speclib's server with each request: model:4, lookup:4 … or none.")
+    ] = None,
+    served_with: Annotated[
+        str | None, typer.Option(help="How another server was started, in the same words; only noted.")
+    ] = None,
+    against_plain: Annotated[
+        bool, typer.Option("--against-plain", help="Send each prompt without speculation, too, in turn.")
+    ] = False,
+    api_key_env: Annotated[str | None, typer.Option(help="The environment variable that holds the key.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Counts the tokens of a chunk: a pair's name, a folder, a hub name.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="What the record calls the machine; else its host name.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder of records.")] = RESULTS,
+    json: Annotated[bool, typer.Option("--json", help="Print the record.")] = False,
+    scoreboard: Annotated[bool, typer.Option(help="Bring SCOREBOARD.md up to date.")] = True,
+) -> None:
+    """Measure a server by concurrency: TTFT, TPOT and tokens/s; write a record and a row of the scoreboard."""
+    from speclib import bench, bench_record
+
+    raise typer.Exit(
+        bench_record.main(
+            base_url,
+            model,
+            prompts,
+            bench.rows_of(target, speculation, served_with, against_plain),
+            bench.Load(bench.numbers(concurrency), n, max_tokens, ignore_eos, temperature),
+            precision=precision,
+            change=change,
+            api_key_env=api_key_env,
+            tokenizer=tokenizer,
+            name=name,
+            out=out,
+            as_json=json,
+            board=scoreboard,
+        )
+    )
+
+
+@app.command()
+def scoreboard(
+    results: Annotated[Path, typer.Option(help="The folder of records.")] = RESULTS,
+    out: Annotated[Path, typer.Option(help="The file to make.")] = RESULTS.parent / "SCOREBOARD.md",
+) -> None:
+    """Make SCOREBOARD.md anew from the records of the bench."""
+    from speclib import scoreboard
+
+    typer.echo(scoreboard.write(results, out))
 
 
 @app.command()

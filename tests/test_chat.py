@@ -8,7 +8,7 @@ from tiny import save
 
 from speclib import chat, cli, pairs
 from speclib.distributions import Sampling
-from speclib.drafters import LookupDrafter, ModelDrafter
+from speclib.drafters import FallbackDrafter, LookupDrafter, ModelDrafter
 
 GREEDY = Sampling(temperature=0.0)
 
@@ -70,13 +70,16 @@ def test_the_drafters_have_names(pair_name):
     pair = pairs.load(pair_name)
     assert isinstance(chat.make_drafter("model", pair), ModelDrafter)
     assert isinstance(chat.make_drafter("lookup", pair), LookupDrafter)
+    both = chat.make_drafter("lookup+model", pair)
+    assert isinstance(both, FallbackDrafter)
+    assert isinstance(both.first, LookupDrafter) and isinstance(both.second, ModelDrafter)
     assert chat.make_drafter("none", pair) is None
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["hi", "--drafter", "oracle"], "no drafter 'oracle': choose model, lookup, none"),
+        (["hi", "--drafter", "oracle"], "no drafter 'oracle': choose model, lookup, lookup+model, none"),
         (["hi", "--k", "-1"], "K must be at least 0"),
         (["hi", "--max-new", "9000"], "do not fit into the target's"),
         (["hi", "--temperature", "-1"], "temperature must be"),

@@ -14,7 +14,6 @@ from speclib import cli, pairs
 from speclib.decode import spec_sample
 from speclib.distill import corpus, seeds, train
 from speclib.distill.loss import distance
-from speclib.distill.measure import bootstrap
 from speclib.distill.train import Recipe
 from speclib.draft import DraftForCausalLM
 
@@ -50,7 +49,12 @@ def test_the_quick_chain_makes_a_draft_that_loads(monkeypatch, target, tmp_path)
     assert facts["corpus"]["tokens"] == 1024 and len(facts["corpus"]["sha256"]) == 64
     assert len(facts["held_out"]["kept_at"]) == 8 and facts["curve"]
     assert [race["temperature"] for race in facts["races"]] == [0.0, 0.7]
+    for race in facts["races"]:
+        assert [row["drafter"] for row in race["rows"]] == ["plain", "distilled", "n-gram"] and "host" not in race[
+            "machine"
+        ]
     text = (out / "README.md").read_text()
+    assert text.count("| distilled | 2 |") == text.count("| n-gram | 2 |") == 2
     assert "license: apache-2.0" in text and "speclib distill --target" in text and "α̂" in text
     # What is there is used: the second run only reads, and comes to the same draft.
     before = load_file(out / "model.safetensors")
@@ -212,8 +216,3 @@ def test_training_that_was_stopped_goes_on_and_comes_to_the_same(parts, tmp_path
     resumed = fresh_draft()
     assert train.train(resumed, data, held_out, recipe, tmp_path / "part.pt") == curve
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
-
-
-def test_bootstrap_holds_the_median():
-    low, high = bootstrap([1.0, 1.2, 1.3, 1.4, 1.6])
-    assert low <= 1.3 <= high and low < high

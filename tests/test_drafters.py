@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import tiny_llama
 
+from speclib.context import Context
+from speclib.decode import Stop, decode
 from speclib.distributions import Rng, Sampling
-from speclib.drafters import LookupDrafter, ModelDrafter, lookup_draft
+from speclib.drafters import FallbackDrafter, LookupDrafter, ModelDrafter, lookup_draft
 from speclib.toy import TableLM
 
 PLAIN = Sampling()
@@ -166,8 +168,89 @@ def test_a_cache_that_covers_another_text_is_noticed():
 
 
 def test_a_draft_larger_than_its_target_is_warned_of():
-    from speclib.context import Context
-
     drafter = ModelDrafter(tiny_llama(hidden=64))
     with pytest.warns(UserWarning, match="larger than its target.*swapped"):
         drafter.begin([1], Context(tiny_llama()))
+
+
+# --- two in a row -------------------------------------------------------------------------------------------
+
+
+class Noted(ModelDrafter):
+    """A model drafter that notes what it is asked."""
+
+    def __init__(self, draft):
+        super().__init__(draft)
+        self.asked = []
+
+    def propose(self, text, k, sampling, rng):
+        self.asked.append((list(text), k))
+        return super().propose(text, k, sampling, rng)
+
+
+def both(draft):
+    second = Noted(draft)
+    drafter = FallbackDrafter(LookupDrafter(max_ngram=2), second)
+    return drafter, second
+
+
+def test_the_second_is_asked_only_where_the_first_has_nothing():
+    drafter, second = both(TableLM(9, seed=2))
+    for text, found in (([1, 2, 3, 1, 2], [3, 1]), ([1, 2, 3, 4], [])):
+        drafter.begin(text, TableLM(9))
+        tokens, q = drafter.propose(text, 2, PLAIN, Rng(0))
+        assert len(tokens) == 2 and (tokens == found and q is None if found else q.shape == (2, 9))
+        assert second.asked == ([] if found else [(text, 2)])
+
+
+@pytest.mark.parametrize("sampling", [PLAIN, Sampling(temperature=0)])
+def test_the_second_catches_up_after_rounds_without_it(sampling):
+    """Its cache falls behind while lookup answers; its guesses afterwards are those of one that never slept."""
+    drafter, second = both(TableLM(6, seed=2))
+    rounds, lags, text = [], [], [0, 1, 2]
+    target = TableLM(6, seed=1)
+    for r in decode(target, drafter, text, k=3, sampling=sampling, stop=Stop(60), rng=Rng(3)):
+        text += r.tokens
+        rounds.append(r)
+        lags.append(len(text) - len(second.context.tokens))
+        assert second.context.tokens == text[: len(second.context.tokens)]
+    assert second.asked and len(second.asked) < len([r for r in rounds if r.drafted])
+    assert max(lags) > 4  # it did fall behind
+    late, k = second.asked[-1]
+    fresh = ModelDrafter(TableLM(6, seed=2))
+    fresh.begin(late, target)
+    second.begin(late, target)
+    again = second.propose(late, k, sampling, Rng(5)).tokens
+    assert again == fresh.propose(late, k, sampling, Rng(5)).tokens
+
+
+def test_an_equal_model_behind_lookup_is_kept_whenever_it_is_asked():
+    drafter, second = both(TableLM(20, seed=1))
+    text, asked = [0, 1, 2], 0
+    for r in decode(TableLM(20, seed=1), drafter, text, k=3, sampling=PLAIN, stop=Stop(60), rng=Rng(3)):
+        if len(second.asked) > asked:
+            assert r.accepted == r.drafted  # a cache with a gap or a ghost would guess otherwise
+        asked = len(second.asked)
+    assert asked >= 5
+
+
+def test_a_new_text_begins_for_both():
+    drafter, second = both(TableLM(9, seed=2))
+    for text in ([1, 2, 3, 1], [4, 5], [1, 2]):
+        drafter.begin(text, TableLM(9))
+        drafter.propose(text, 2, PLAIN, Rng(0))
+        drafter.rollback(len(text))
+    assert [text for text, _ in second.asked] == [[4, 5], [1, 2]]
+    assert second.context.tokens == [1, 2]
+
+
+def test_on_real_caches_the_text_is_that_of_plain_greedy():
+    def text(drafter):
+        rounds = list(decode(Context(tiny_llama()), drafter, [1, 2, 3], k=3, stop=Stop(80)))
+        return [t for r in rounds for t in r.tokens], rounds
+
+    drafter, second = both(Context(tiny_llama()))
+    tokens, rounds = text(drafter)
+    assert tokens == text(None)[0]
+    assert 0 < len(second.asked) < sum(r.drafted > 0 for r in rounds)
+    assert {0, 3} <= {r.accepted for r in rounds if r.drafted}

@@ -16,7 +16,7 @@ from speclib import accept, wrong
 from speclib.context import Context, LanguageModel
 from speclib.decode import Stats, decode
 from speclib.distributions import Rng, Sampling, warp
-from speclib.drafters import LookupDrafter, ModelDrafter, Proposal
+from speclib.drafters import FallbackDrafter, LookupDrafter, ModelDrafter, Proposal
 from speclib.exactness import (
     LEVEL,
     EveryWay,
@@ -91,6 +91,10 @@ def table(vocab, **more):
     return TableLM(vocab, seed=2, **more)
 
 
+def lookup_then_model():
+    return FallbackDrafter(LookupDrafter(max_ngram=2), ModelDrafter(table(3)))
+
+
 def disjoint(vocab, evens):
     row = torch.tensor([float(t % 2 == (0 if evens else 1)) for t in range(vocab)], dtype=torch.float64)
     return FixedLM(row / row.sum())
@@ -124,6 +128,8 @@ CASES = {
     "drafts are the draft's argmax": Case(2, 3, 5, lambda: ModelDrafter(table(2), greedy=True)),
     "lookup": Case(2, 3, 5, "lookup"),
     "lookup, three words": Case(3, 2, 4, "lookup", Sampling(temperature=0.8), prompt=[0, 1, 2, 0, 1]),
+    "lookup, a model on a miss": Case(3, 2, 4, lookup_then_model, prompt=[0, 1]),
+    "lookup, a model on a miss, K = 3": Case(2, 3, 6, lookup_then_model, Sampling(temperature=0.7), prompt=[0]),
     "EOS inside a block": Case(3, 3, 4, table(3), eos=(0,)),
     "several EOS ids": Case(4, 2, 3, table(4), eos=(0, 3)),
     "EOS under lookup": Case(2, 3, 5, "lookup", eos=(1,)),

@@ -2,8 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 
+from speclib.decode import decode
+from speclib.distributions import Rng, Sampling, overlap
+from speclib.drafters import ModelDrafter
 from speclib.speedup import best_k, break_even_c, expected_tokens, speedup
+from speclib.stopping import Stop
+from speclib.toy import FixedLM
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.7, 0.95, 1.0])
@@ -13,6 +19,23 @@ def test_expected_tokens_equals_a_simulation(alpha, K):
     kept = (np.random.default_rng(K).random((rounds, K)) < alpha).cumprod(axis=1).sum(axis=1)
     error = max(kept.std() / np.sqrt(rounds), 1e-9)
     assert abs(expected_tokens(alpha, K) - (kept.mean() + 1)) < 4.5 * error
+
+
+@pytest.mark.parametrize(("p", "q"), [([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]), ([0.6, 0.4, 0.0], [0.5, 0.3, 0.2])])
+@pytest.mark.parametrize("K", [1, 3, 6])
+def test_expected_tokens_equals_the_loop_itself(p, q, K):
+    """`decode` on a pair whose p and q never change, so that each draft is kept with α, whatever came before."""
+    p, q = torch.tensor(p, dtype=torch.float64), torch.tensor(q, dtype=torch.float64)
+    target, drafter, rng = FixedLM(p), ModelDrafter(FixedLM(q)), Rng(K)
+    tokens = []
+    for _ in range(12):
+        target.rollback(0)
+        found = decode(target, drafter, [0], k=K, sampling=Sampling(1.0), stop=Stop(120), rng=rng)
+        # Whether a round is full depends on where it begins, never on what comes out of it.
+        tokens += [len(r.tokens) for r in found if r.drafted == K]
+    error = np.std(tokens) / np.sqrt(len(tokens))
+    assert len(tokens) > 200 and abs(np.mean(tokens) - expected_tokens(float(overlap(p, q)), K)) < 4.5 * error
+    assert error < 0.15
 
 
 @pytest.mark.parametrize(

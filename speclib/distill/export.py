@@ -35,7 +35,7 @@ def save(model: DraftForCausalLM, tokenizer: Any, out: Path, facts: dict[str, An
 
 def card(facts: dict[str, Any]) -> str:
     """The card of a draft, in Markdown. facts: target, origin, command, corpus, recipe, parameters, curve, held_out and
-    races (empty, or as `measure.race` returns them)."""
+    races (empty, or as `run.race` returns them)."""
     corpus, recipe, held = facts["corpus"], facts["recipe"], facts["held_out"]
     curve = "\n".join(
         f"| {point['tokens']:,} | {point['alpha']:.3f} | {point['greedy']:.3f} |" for point in facts["curve"]
@@ -82,21 +82,26 @@ Licence: Apache-2.0, as the target's.
 def _races(races: list[dict[str, Any]]) -> str:
     lines: list[str] = []
     for race in races:
-        host = race["host"]
+        machine, (plain, *rows) = race["machine"], race["rows"]
+        chip = machine["gpu"] or machine["cpu"]
         lines += [
             f"Temperature {race['temperature']:g}, {race['prompts']} prompts, {race['new']} tokens each, plain and",
-            f"speculative in turns; plain {race['plain tokens/s']:.1f} tokens/s. {host['cpu']},",
-            f"{host['threads']} of {host['cores']} cores, {host['dtype']}, torch {host['torch']};",
-            f"load {host['load_before']} before the run and {host['load_after']} after it.",
+            f"speculative in turns; plain {plain['tokens_per_second']:.1f} tokens/s. {chip},",
+            f"{machine['threads']} of {machine['cores']} cores, {race['dtype']}, torch {machine['torch']};",
+            f"load {machine['load_average']} before the run and {machine['load_average_after']} after it.",
             "",
-            "| drafter | K | α̂ | AL | c | v(K) | speedup, median over prompts (95 %) | tokens/s |",
-            "|---|---|---|---|---|---|---|---|",
+            "| drafter | K | α̂ | AL | c | v(K) | speedup (95 % over prompts) | predicted | tokens/s |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
-        for row in race["rows"]:
-            speed = f"{row['speedup']:.2f} ({row['interval'][0]:.2f}–{row['interval'][1]:.2f})"
-            lines.append(
-                f"| {row['drafter']} | {row['K']} | {row['alpha_hat']:.3f} | {row['AL']:.2f} | {row['c']:.3f} "
-                f"| {row['v']:.2f} | {speed} | {row['tokens/s']:.1f} |"
-            )
+        for row in rows:
+            low, high = row["interval"]
+            shares = [_share(row["alpha_hat"], 3), f"{row['mean_accepted_length']:.2f}"]
+            shares += [_share(row["c"], 3), _share(row["v"], 2), f"{row['speedup']:.2f} ({low:.2f}–{high:.2f})"]
+            shares += [_share(row["predicted"], 2), f"{row['tokens_per_second']:.1f}"]
+            lines.append(f"| {' | '.join([row['drafter'], str(row['K']), *shares])} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _share(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

@@ -8,11 +8,12 @@ import shlex
 import sys
 from pathlib import Path
 
-from speclib import pairs
-from speclib.decode import GREEDY
-from speclib.distill import corpus, export, measure, train
+from speclib import pairs, records, sweep
+from speclib.distill import corpus, export, train
 from speclib.distill.train import Recipe
+from speclib.distributions import Sampling
 from speclib.drafters import ModelDrafter, NgramDrafter, ngram
+from speclib.rows import facts as facts_of
 
 ROWS, LENGTH = 128, 192
 ORIGINS = {"smol": "4-bit Q4_1 weights, dequantised to bf16"}
@@ -85,14 +86,28 @@ def distill(
 
 
 def race(pair_name: str, prompts: Path, new: int, ks: tuple[int, ...], most: int | None = None) -> list[dict]:
-    """`measure.race` on a file of prompts (the first `most`), greedy and at temperature 0.7, with the host's facts."""
+    """`sweep.race` on a file of prompts (the first `most`), greedy and at temperature 0.7: the rows, and on what.
+
+    The machine's name is left out, since the facts are handed on with the draft.
+    """
     pair = pairs.load(pair_name)
-    asked = measure.prompts_of(prompts)[:most]
+    asked = sweep.prompts_of(prompts)[:most]
     table = NgramDrafter.load(pair.folders[1], pair.target.config.vocab_size)
     drafters = {"distilled": ModelDrafter(pair.draft), "n-gram": table}
     found = []
-    for sampling in (GREEDY, measure.DRAWN):
-        host = measure.host(pair.dtype)
-        one = measure.race(pair, asked, drafters, new, ks, sampling)
-        found.append(one | {"prompts": len(asked), "new": new, "host": host | {"load_after": measure.load()}})
+    for temperature in (0.0, 0.7):
+        machine = records.machine(pair.device)
+        rows = sweep.table(sweep.race(pair, asked, drafters, ks, new, Sampling(temperature)))
+        machine["load_average_after"] = records.machine(pair.device)["load_average"]
+        del machine["host"]
+        found.append(
+            {
+                "temperature": temperature,
+                "prompts": len(asked),
+                "new": new,
+                "dtype": str(pair.dtype).removeprefix("torch."),
+                "machine": machine,
+                "rows": [facts_of(row) for row in rows],
+            }
+        )
     return found

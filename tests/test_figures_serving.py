@@ -1,0 +1,175 @@
+"""F8 shows what was measured, grows with it, and the batch fades as the roofline says."""
+
+from __future__ import annotations
+
+import itertools
+
+import plotly.graph_objects as go
+import pytest
+import torch
+from boards import controls
+
+from speclib import cost, shapes
+from speclib.figures import serving_board
+from speclib.figures.serving import MOST_K, USERS, batching, by_concurrency, verify_in_batch
+from speclib.figures.serving_board import batching_board, live_load
+from speclib.speedup import expected_tokens, speedup
+
+LEVELS = (1, 4, 16)
+
+
+def spread(x):
+    return {"mean": x, "p50": x, "p95": 1.5 * x, "p99": 2 * x}
+
+
+def summary(ttft, tpot, speed):
+    return {"ttft": spread(ttft), "tpot": spread(tpot), "tokens_per_second": speed}
+
+
+FOUND = {
+    "plain": {1: summary(0.1, 0.04, 25.0), 4: summary(4.0, 0.04, 25.5), 16: summary(20.0, 0.04, 25.2)},
+    "fast": {1: summary(0.1, 0.02, 48.0), 4: summary(2.0, 0.02, 49.0)},
+}
+
+
+def sentence(fig):
+    return fig["layout"]["annotations"][0]["text"]
+
+
+def names(fig):
+    return [a["text"] for a in fig["layout"]["annotations"]]
+
+
+def test_latency_and_throughput_are_those_measured():
+    fig = by_concurrency(FOUND, LEVELS)
+    ttft, tpot, fast_ttft, _, speed, fast_speed = fig["data"]
+    assert ttft["y"] == pytest.approx([100, 4000, 20_000]) and tpot["y"] == pytest.approx([40] * 3)
+    assert ttft["error_y"]["array"] == pytest.approx([50, 2000, 10_000])
+    assert fast_ttft["y"] == [pytest.approx(100), pytest.approx(2000), None]
+    assert speed["y"] == [25.0, 25.5, 25.2] and fast_speed["y"] == [48.0, 49.0, None]
+    assert (ttft.get("yaxis"), speed["yaxis"]) == (None, "y2")
+    assert sentence(fig) == "4 users at once: plain <b>25.5 tokens/s</b>, fast <b>49.0 tokens/s</b>"
+    assert "<b>plain, TTFT</b>" in names(fig) and "<b>fast, TTFT</b>" not in names(fig)
+    assert len({t["marker"]["symbol"] for t in (ttft, tpot, fast_ttft)}) == 3
+    go.Figure(fig)
+
+
+def test_the_figure_keeps_its_shape_while_it_grows():
+    full, empty = by_concurrency(FOUND, LEVELS), by_concurrency({"plain": {}, "fast": {}}, LEVELS)
+    assert sentence(empty) == "Nothing is measured yet."
+    assert len(full["data"]) == len(empty["data"])
+    assert len(names(full)) == len(names(empty))
+    unknown = {**summary(0.1, 0.1, None), "tpot": None}
+    assert "no tokens" in sentence(by_concurrency({"hosted": {1: unknown}}, (1,)))
+
+
+@pytest.mark.parametrize("rows", [0, 5])
+def test_too_many_rows_are_refused(rows):
+    with pytest.raises(ValueError, match=f"{rows} rows"):
+        by_concurrency({str(i): {} for i in range(rows)}, LEVELS)
+
+
+def test_names_at_the_ends_do_not_overlap():
+    same = {label: {16: summary(1.0, 1.0, 30.0)} for label in ("a", "b", "c", "d")}
+    notes = [
+        a for a in by_concurrency(same, (1, 16))["layout"]["annotations"] if "TTFT" in a["text"] or "TPOT" in a["text"]
+    ]
+    places = sorted(a["y"] for a in notes)
+    assert len(places) == 8 and min(b - a for a, b in itertools.pairwise(places)) > 0.2
+
+
+class Run:
+    def __init__(self):
+        self.found = {"plain": {}}
+
+    def summaries(self):
+        return self.found
+
+
+@pytest.mark.parametrize("every", [0.0, 1e9])
+def test_the_live_figure_ends_with_all_that_was_measured(monkeypatch, every):
+    boards, updated = [], []
+
+    class Handle:
+        def update(self, board):
+            updated.append(board)
+
+    def display(board, display_id):
+        boards.append(board)
+        return Handle()
+
+    monkeypatch.setattr(serving_board, "display", display)
+    monkeypatch.setattr(serving_board, "EVERY", every)
+    seen = []
+
+    def measure(on_request):
+        run = Run()
+        for c in (1, 4):
+            run.found = {"plain": {**run.found["plain"], c: FOUND["plain"][c]}}
+            on_request(run)
+            seen.append(boards[0].figure.data[2].y)
+        return run
+
+    run = live_load(measure, ["plain"], LEVELS)
+    assert isinstance(run, Run) and updated == boards
+    assert boards[0].figure.data[2].y == (25.0, 25.5, None)
+    assert seen[0] == (25.0, None, None) and seen[1] == ((25.0, 25.5, None) if every == 0 else (25.0, None, None))
+
+
+# --- the batch ----------------------------------------------------------------------------------------------
+
+SPARK = (273e9, 125e12)
+WEIGHTS, FLOPS = 16e9, 16e9
+
+
+def test_one_user_pays_nothing_for_more_tokens_and_many_pay_for_each():
+    assert verify_in_batch(1, WEIGHTS, 0, FLOPS, *SPARK) == pytest.approx([1.0] * (MOST_K + 1))
+    # Far beyond the ridge a pass is arithmetic alone: K + 1 tokens cost K + 1 times one.
+    assert verify_in_batch(4096, WEIGHTS, 0, FLOPS, *SPARK) == pytest.approx(range(1, MOST_K + 2))
+
+
+def test_speculation_fades_with_users_and_the_best_k_with_it():
+    fig = batching(1, 0.7, 4, 0.1, WEIGHTS, 0, FLOPS, *SPARK)
+    best, fixed, ks = (fig["data"][i]["y"] for i in (1, 2, 4))
+    assert best[0] == fixed[0] == pytest.approx(speedup(0.7, 4, 0.1)) and ks[0] == 4
+    assert best[-1] == 1.0 and ks[-1] == 0 and fixed[-1] < 1
+    assert all(a >= b - 1e-9 for a, b in itertools.pairwise(best)) and ks == sorted(ks, reverse=True)
+    assert all(b >= max(1, f) - 1e-9 for b, f in zip(best, fixed, strict=True))
+    assert sentence(fig) == "1 user in a batch: best K = <b>4</b>, <b>1.98 ×</b>. With K = 4 it is <b>1.98 ×</b> plain."
+    assert "<b>no draft pays</b>: K = 0" in sentence(batching(1024, 0.7, 4, 0.1, WEIGHTS, 0, FLOPS, *SPARK))
+    go.Figure(fig)
+
+
+def test_caches_that_each_user_brings_keep_a_batch_at_the_memory():
+    short, long = (batching(512, 0.7, 4, 0.1, WEIGHTS, cache, FLOPS, *SPARK) for cache in (0, 64e6))
+    assert short["data"][2]["y"][-2] < 1 < long["data"][2]["y"][-2]
+
+
+def test_a_free_draft_in_a_full_batch_still_loses():
+    fig = batching(1024, 0.8, 2, 0.0, WEIGHTS, 0, FLOPS, *SPARK)
+    assert fig["data"][2]["y"][-1] == pytest.approx(expected_tokens(0.8, 2) / 3)
+
+
+def board():
+    model = shapes.build("smol", torch.bfloat16, "meta")
+    alone = (cost.step_bytes(model) / 2, cost.cache_bytes(model, 512), cost.flops_per_token(model, 512))
+    pairs = {"llama": {"target": (8e9, 64e6, 16e9), "draft": (1.2e9, 16e6, 2.4e9)}, "smol": {"target": alone}}
+    return batching_board(pairs, [cost.SPARK, cost.H200])
+
+
+def test_every_control_moves_the_batch_in_place_and_has_a_label():
+    shown = board()
+    traces, labels = [id(t) for t in shown.figure.data], controls(shown)
+    assert set(labels) == {"models", "machine", "users", "K", "α", "c"}
+    assert labels["c"].value == 0.15
+    labels["users"].value = 256
+    for name, widget in labels.items():
+        ends = [widget.options[0], widget.options[-1]] if hasattr(widget, "options") else [widget.min, widget.max]
+        start, seen = widget.value, []
+        for value in ends:
+            widget.value = value
+            seen.append(str(shown.shown["data"]) + sentence(shown.shown))
+            assert shown.error.value == ""
+        assert seen[0] != seen[1], name
+        widget.value = start
+    assert [id(t) for t in shown.figure.data] == traces and USERS[-1] in labels["users"].options
