@@ -122,7 +122,7 @@ def decode(
 
 @dataclass
 class Stats:
-    """A generation's rounds, and the figures that follow from them (DESIGN: Words).
+    """A generation's rounds, and the figures that follow from them (docs/words.md).
 
     Taught in notebook 03_greedy, section 'Measure'.
     """

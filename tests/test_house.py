@@ -1,0 +1,112 @@
+"""The house rules: imports run one way, files stay short, nothing is there that no one calls, one word for a thing."""
+
+import ast
+import re
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "speclib"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(file):
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(file): file for file in FILES}
+
+
+def imports(file, everywhere):
+    """The package's modules that a file imports, at its top or also inside functions; not what only types need."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    found = set()
+
+    def look(node, top):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                continue
+            if isinstance(child, ast.Import):
+                found.update(alias.name for alias in child.names)
+            elif isinstance(child, ast.ImportFrom) and child.module and not child.level:
+                found.update({f"{child.module}.{alias.name}" for alias in child.names} | {child.module})
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            if not (inside and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)) or everywhere:
+                look(child, top and not inside)
+
+    look(tree, True)
+    return {module for module in found if module in MODULES}
+
+
+def test_imports_run_one_way():
+    graph = {}
+    for module, file in MODULES.items():
+        graph[module] = {m for m in imports(file, everywhere=False) if m != module and not module.startswith(f"{m}.")}
+    order = list(TopologicalSorter(graph).static_order())  # raises CycleError, naming the ring
+    assert set(order) == set(MODULES)
+
+
+def test_the_loop_knows_no_drafter_but_the_default_and_no_figure_loads_a_model():
+    assert not {m for m in imports(MODULES["speclib.decode"], True) if m.startswith("speclib.drafters.")}
+    for module, file in MODULES.items():
+        if module.startswith("speclib.figures"):
+            assert "speclib.pairs" not in imports(file, True), module
+        if module.startswith("speclib.serve"):
+            assert "speclib.accept" not in imports(file, True), module
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_file_is_read_in_one_sitting(module):
+    # The command line is a list of options, not a text that is read.
+    most = 320 if module == "speclib.cli" else 280
+    assert len(MODULES[module].read_text(encoding="utf-8").splitlines()) <= most
+
+
+# What the proofs of the tests need, and nobody else.
+FOR_TESTS = {"speclib.toy.FixedLM", "speclib.wrong.WASTEFUL", "speclib.wrong.SEEDED"}
+
+
+def test_nothing_is_there_that_no_one_calls():
+    """Every public function, class and constant of a module is named in another file, or at least twice in its own."""
+    texts = {file: file.read_text(encoding="utf-8") for file in [*FILES, *(ROOT / "tools").glob("*.py")]}
+    texts |= {file: file.read_text(encoding="utf-8") for file in (ROOT / "notebooks").glob("*.ipynb")}
+    unused = []
+    for module, file in MODULES.items():
+        for node in ast.parse(texts[file]).body:
+            names = []
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names = [node.name]
+            elif isinstance(node, ast.Assign):
+                names = [t.id for t in node.targets if isinstance(t, ast.Name)]
+            for name in names:
+                word = re.compile(rf"\b{re.escape(name)}\b")
+                decorated = getattr(node, "decorator_list", [])
+                elsewhere = any(word.search(text) for other, text in texts.items() if other != file)
+                if not elsewhere and len(word.findall(texts[file])) < 2 and not decorated and not name.startswith("__"):
+                    unused.append(f"{module}.{name}")
+    assert set(unused) == FOR_TESTS
+
+
+FORBIDDEN = {
+    r"\bassistant model\b|\bassistant_model\b": "draft",
+    r"\bgamma\b|\bγ\b": "K",
+    r"(?<!--)\bdrafter model\b|\bproposal model\b": "draft",
+    r"\bacceptance ratio\b|\bhit rate\b": "α̂ or acceptance rate",
+    r"\bcorrection token\b|\bresampled token\b": "fix",
+}
+OF_OTHERS = {"speclib/peers.py", "speclib/draft.py"}  # they speak of transformers' own arguments
+
+
+@pytest.mark.parametrize("word", FORBIDDEN)
+def test_one_word_for_one_thing(word):
+    files = [*FILES, *(ROOT / "notebooks").glob("*.ipynb"), ROOT / "README.md"]
+    found = [
+        f"{file.name}: {match.group()}"
+        for file in files
+        if str(file.relative_to(ROOT)) not in OF_OTHERS
+        for match in re.finditer(word, file.read_text(encoding="utf-8"), re.IGNORECASE)
+    ]
+    assert found == [], f"say {FORBIDDEN[word]}"
