@@ -1,0 +1,135 @@
+"""F7 with its controls: any prompt, the n-gram, K, which match counts, and the steps of the generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ipywidgets as widgets
+
+from speclib.drafters import lookup_draft
+from speclib.figures import style
+from speclib.figures.live import Board
+from speclib.figures.lookup_rounds import Looked, LookupDraft, leftmost_draft, replay
+from speclib.figures.lookup_step import PHASES, lookup_step, steps
+from speclib.figures.style import Figure
+
+RECENT, LEFTMOST = "most recent", "leftmost"
+_LABEL = {"description_width": "60px"}
+
+
+class LookupBoard(Board):
+    """Step through a generation by lookup; the other controls show other rounds for the same text.
+
+    write: from a prompt to its ids and those of the target's greedy answer, which every setting shares: it runs once
+    for each prompt. token_text: from id to text. draft: what proposes, `lookup_draft` or a function like it; where the
+    leftmost match is to count, `leftmost_draft` stands in for it.
+    When a setting changes, the figure stays at the same place of the text.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], tuple[list[int], list[int]]],
+        token_text: Callable[[int], str],
+        prompt: str,
+        *,
+        draft: LookupDraft = lookup_draft,
+        k: int = 6,
+        max_ngram: int = 3,
+        step: int = 0,
+    ):
+        self.write, self.token_text, self.lookup = write, token_text, draft
+        self._texts: dict[str, tuple[list[int], list[int]]] = {}
+        self._rounds: dict[tuple[str, int, int, bool], list[Looked]] = {}
+        self.prompt = widgets.Textarea(
+            prompt,
+            description="prompt",
+            continuous_update=False,
+            placeholder="a text with something to copy from; click elsewhere when you are done",
+            style=_LABEL,
+            rows=3,
+            layout={"width": f"{style.WIDTH - 4}px"},
+        )
+        self.n = _slider("n-gram", max_ngram, 1, 5, "the longest end of the text that is looked for")
+        self.k = _slider("K", k, 1, 9, "most tokens that are proposed in a round")
+        self.match = widgets.ToggleButtons(
+            options=[RECENT, LEFTMOST],
+            tooltips=["the last place where the end stood before", "the first place, for comparison"],
+            style={"button_width": "106px"},
+        )
+        self.step = widgets.IntSlider(0, description="step", style=_LABEL, layout={"width": "470px"})
+        self.step.tooltip = "two steps for each round: look up, check"
+        # The clock ticks in the page. Its own buttons have no names, so one that has takes their place.
+        clock = widgets.Play(interval=1400, layout={"display": "none"})
+        self.play = widgets.ToggleButton(
+            description="Play", icon="play", tooltip="play the steps, one after another", layout={"width": "84px"}
+        )
+        widgets.jslink((clock, "value"), (self.step, "value"))
+        widgets.jslink((clock, "max"), (self.step, "max"))
+        widgets.jslink((clock, "playing"), (self.play, "value"))
+        self._look()
+        self.step.value = step
+        for control in (self.prompt, self.n, self.k, self.match):  # before the figure's own redraw
+            control.observe(self.guard(lambda change: self._look()), names="value")
+        self.play.observe(self.guard(lambda change: self._playing(change["new"])), names="value")
+        moves = [self.step, self._button("back", -1), self._button("next", +1), self.play, clock]
+        which = widgets.Label("match", layout={"width": "46px", "margin": "2px 0 2px 12px"})
+        rows = [
+            self.prompt,
+            widgets.HBox([self.n, self.k, which, self.match], layout={"align_items": "center"}),
+            widgets.HBox(moves, layout={"align_items": "center"}),
+        ]
+        text = "Figure: a text with its end and the place where that stood before, and what lookup proposed from there."
+        super().__init__([self.prompt, self.n, self.k, self.match, self.step], self._figure, text, rows)
+
+    def _figure(self) -> Figure:
+        text = [*self._texts[self._shown][0], *self._texts[self._shown][1]]
+        return lookup_step(text, self.rounds, self.step.value, self.token_text, self.n.value)
+
+    def _look(self) -> None:
+        """Find the rounds for the controls as they stand, and the step that shows the same place of the text."""
+        prompt = self.prompt.value
+        if not prompt.strip():
+            raise ValueError("the prompt is empty: type at least one word")
+        same = prompt in self._texts and prompt == self._shown
+        if prompt not in self._texts:
+            ids, new = self.write(prompt)
+            if not new:
+                raise ValueError("the target wrote nothing: ask for at least one token")
+            self._texts[prompt] = (ids, new)
+        leftmost = self.match.value == LEFTMOST
+        key = (prompt, self.k.value, self.n.value, leftmost)
+        if key not in self._rounds:
+            draft = leftmost_draft if leftmost else self.lookup
+            self._rounds[key] = replay(*self._texts[prompt], self.k.value, self.n.value, draft)
+        number, phase = divmod(self.step.value, len(PHASES))
+        place = self.rounds[number].start if same else 0
+        self._shown, self.rounds = prompt, self._rounds[key]
+        now = max((i for i, r in enumerate(self.rounds) if r.start <= place), default=0)
+        last = steps(self.rounds) - 1
+        # The larger bound first, so that no value is cut on the way.
+        self.step.max = max(last, self.step.max)
+        self.step.value = len(PHASES) * now + (phase if same else 0)
+        self.step.max = last
+
+    _shown = ""
+
+    def _button(self, name: str, move: int) -> widgets.Button:
+        icon = "step-backward" if move < 0 else "step-forward"
+        button = widgets.Button(description=name, icon=icon, tooltip=f"{name} step", layout={"width": "84px"})
+
+        def pressed(_: object) -> None:
+            self.step.value = max(0, min(self.step.value + move, self.step.max))
+
+        button.on_click(self.guard(pressed))
+        return button
+
+    def _playing(self, on: bool) -> None:
+        self.play.description, self.play.icon = ("Pause", "pause") if on else ("Play", "play")
+        if on and self.step.value == self.step.max:
+            self.step.value = 0
+
+
+def _slider(name: str, value: int, low: int, high: int, tooltip: str) -> widgets.IntSlider:
+    slider = widgets.IntSlider(value, min=low, max=high, description=name, style=_LABEL, layout={"width": "228px"})
+    slider.tooltip = tooltip
+    return slider
