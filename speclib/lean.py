@@ -55,6 +55,7 @@ class Lean:
 
     def __init__(self, model: PreTrainedModel, quantize: str | None = None):
         _refuse_other(model)
+        self.model = model
         config, inner = model.config, model.model
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
@@ -137,7 +138,7 @@ class LeanContext:
     """
 
     def __init__(self, lean: Lean):
-        self.lean, self.model = lean, lean
+        self.lean, self.model = lean, lean.model
         self.tokens: list[int] = []
         self.vocab_size, self.max_length, self.size = lean.vocab_size, lean.max_length, lean.size
         self._cache = lean.cache()

@@ -60,7 +60,10 @@ def test_agreement_ends_with_the_text():
     assert cut == tokens[: tokens.index(tokens[4]) + 1] and len(agrees) == len(cut)
 
 
-@pytest.mark.parametrize("k", [0, 1, 3, 8, Heuristic(2), Heuristic(5, most=6)], ids=["0", "1", "3", "8", "from-2", "from-5"])
+SCHEDULES = {"0": 0, "1": 1, "3": 3, "8": 8, "from 2": Heuristic(2), "from 5": Heuristic(5, most=6)}
+
+
+@pytest.mark.parametrize("k", SCHEDULES.values(), ids=SCHEDULES)
 def test_a_replay_makes_the_rounds_that_the_loop_makes(k):
     """Also with a schedule, whose K follows from what was kept; and again with the same schedule."""
     _, agrees = agreement(table(), draft(), PROMPT, 40)

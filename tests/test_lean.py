@@ -195,6 +195,11 @@ def test_logits_may_be_changed_in_place_and_bad_calls_change_nothing():
     assert context.tokens == [1, 2, 3]
 
 
+def test_whoever_asks_a_context_for_its_model_gets_that_of_transformers():
+    for model in (tiny_llama(), tiny_draft()):
+        assert LeanContext(Lean(model)).model is model  # as `Context.model` is: bytes and devices are read off it
+
+
 def test_what_it_does_not_know_is_refused_by_name():
     kinds = {
         "another architecture": (MistralForCausalLM, MistralConfig(**SMALL)),

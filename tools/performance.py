@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 KIND = "performance"
 ENGINES = {"eager": {}, "compiled": {"compile": True}, "int8": {"quantize": "int8"}, "int4": {"quantize": "int4"}}
-KS = (1, 2, 3, 4)
+KS = (1, 2, 3)
 
 
 class Engine:
@@ -142,8 +142,8 @@ prefill is left out. This page is written by `python tools/performance.py` from 
   weight: another model, whose distance from eager is stated.
 - **× transformers**: tokens per second ÷ those of transformers' plain `generate`, with a 95 % interval over prompts.
   **speedup**: over the same engine's own plain decoding.
-- A step of the target reads all of its weights; **GB/s** is that many bytes ÷ the median plain step, beside what the
-  machine's memory gave when it was measured alone.
+- A step of the target reads all of its weights; **GB/s** is that many bytes × the tokens per second of plain decoding,
+  beside what the machine's memory gave when it was measured alone.
 """
 
 

@@ -156,7 +156,7 @@ def _names(
     height: of the axis; None = the largest of the ends. On a logarithmic axis places are exponents.
     """
     known = [(math.log10(y) if logarithmic else y, name) for name, y in ends if y]
-    apart = 0.22 if logarithmic else 0.075 * (height or max((y for y, _ in known), default=1.0))
+    apart = 0.22 if logarithmic else 0.11 * (height or max((y for y, _ in known), default=1.0))
     place, notes = -math.inf, []
     for y, name in sorted(known):
         place = max(y, place + apart)
