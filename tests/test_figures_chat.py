@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from serving import idle, metrics, script_pair, wait_until
@@ -19,6 +20,12 @@ def server(tmp_path_factory):
     pair = script_pair(tmp_path_factory.mktemp("pair"), TEXT, pause=0.002)
     with serve.background(pair, drafter="model", k=3) as server:
         yield server
+
+
+def run(coroutine):
+    """In a thread of its own: the browser's tests leave a running loop in the process."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
 
 
 def address(server):
@@ -64,7 +71,7 @@ def test_ask_starts_over_and_stop_leaves_so_that_the_server_notices(server):
         await asyncio.wait([board.task])
         assert "left early" in words(board) and "waiting" not in words(board)
 
-    asyncio.run(press())
+    run(press())
     wait_until(lambda: idle(server))
     after = metrics(server)
     assert sum(n - before.get(name, 0) for name, n in after.items() if "_total" in name and "abort" in name) == 1
@@ -79,10 +86,10 @@ def test_what_the_server_refuses_is_said_and_an_empty_prompt_is_too(server):
         board._pressed(None)
         await board.task
 
-    asyncio.run(press("go", 9000))
+    run(press("go", 9000))
     assert words(board).count("do not fit into") == 2 and 'role="alert"' in board.page.value
     with pytest.raises(ValueError, match="the prompt is empty"):
-        asyncio.run(press("  ", 8))
+        run(press("  ", 8))
 
 
 def test_a_server_that_is_gone_is_named():
