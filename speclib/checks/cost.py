@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import functools
 import statistics
 from collections.abc import Callable
 from typing import Any
 
-from speclib.exercises import answer
+from speclib.checks.number import judge_number, number
+
+_judge = functools.partial(judge_number, close=2e-3)
 
 Intensity = Callable[[float, int, float], float]
 Ceiling = Callable[[float, float, bool, float, float], float]
@@ -45,7 +47,7 @@ def intensity(fn: Intensity) -> None:
     for weights, n, size in ((8e9, 1, 2), (8e9, 5, 2), (1e9, 5, 2), (8e9, 1, 0.5), (1e9, 64, 4)):
         case = f"With {weights / 1e9:g} billion weights of {size:g} bytes and {n} token{'s' * (n > 1)}"
         expected = 2 * n / size
-        got = _number(case, fn, weights, n, size)
+        got = number(case, fn, weights, n, size)
         reasons = {
             expected / 2: "each weight costs two operations for each token, a multiplication and an addition",
             1 / expected: "FLOP per byte is asked for, and this is bytes per FLOP",
@@ -67,7 +69,7 @@ def ceiling(fn: Ceiling) -> None:
     ):
         case = f"For {name}"
         expected = ceiling_answer(weights, embedding, tied, size, bandwidth)
-        got = _number(case, fn, weights, embedding, tied, size, bandwidth)
+        got = number(case, fn, weights, embedding, tied, size, bandwidth)
         read_other = weights - embedding if tied else weights
         why_other = (
             "a tied embedding is also the output matrix, so all of it is read"
@@ -133,7 +135,7 @@ def time_verify(fn: TimeVerify) -> None:
     for n, trials, disturbed in ((8, 1, {}), (1, 3, {}), (4, 5, {3: 0.4, 5: 0.001, 6: 0.003}), (150, 4, {2: 2.0})):
         case = f"On a simulated device, with n = {n} and {trials} trial{'s' * (trials > 1)}"
         device = Simulated(disturbed)
-        got = _number(case, fn, device, list(prompt), n, trials, device.clock, device.wait)
+        got = number(case, fn, device, list(prompt), n, trials, device.clock, device.wait)
         _judge_passes(case, device, n, trials, len(prompt))
         base = device.undisturbed(n, len(prompt))
         # The last ones count, however many were made before them that do not.
@@ -181,23 +183,3 @@ def _judge_passes(case: str, device: Simulated, n: int, trials: int, length: int
         raise AssertionError(
             f"{case}, the cache covers {len(device.tokens)} tokens at the end: cut it back after the last pass too."
         )
-
-
-def _number(case: str, fn: Callable[..., Any], *args: Any) -> float:
-    got = answer(case, fn, *args)
-    try:
-        return float(got)
-    except (TypeError, ValueError) as error:
-        raise AssertionError(f"{case}, your function should return one number, not {got!r}.") from error
-
-
-def _judge(
-    case: str, got: float, expected: float, reasons: dict[float, str], otherwise: str, slack: float = 0.0
-) -> None:
-    def near(value: float) -> bool:
-        return math.isclose(got, value, rel_tol=2e-3, abs_tol=slack)
-
-    if near(expected):
-        return
-    why = next((text for value, text in reasons.items() if near(value)), otherwise)
-    raise AssertionError(f"{case}, it is {expected:.4g}, but yours is {got:.4g}: {why}.")

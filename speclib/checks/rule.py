@@ -17,16 +17,19 @@ EXACT = 1e-6  # the vectors are fp64, but a reader may turn them into fp32
 _NEVER = "your function never asked rng, and chance must come from rng.kept and rng.draw"
 
 
-class _Asked:
+class Asked:
     """An rng for readers: passes on what `kept` and `draw` are asked, and says what is wrong with a question."""
 
-    def __init__(self, rng: EveryWay):
-        self._rng, self.asked = rng, 0
+    VECTOR = "rng.kept takes a vector with one probability per draft, here [1], such as ratio[None]"
+    LOOP = "one token may take two questions to rng, and yours asks on and on: is there a loop?"
+
+    def __init__(self, rng: EveryWay, most: int = 20):
+        self._rng, self._most, self.asked = rng, most, 0
 
     def kept(self, probabilities: Tensor) -> int:
         self._count()
         if not isinstance(probabilities, Tensor) or probabilities.ndim != 1:
-            raise TypeError("rng.kept takes a vector with one probability per draft, here [1], such as ratio[None]")
+            raise TypeError(self.VECTOR)
         return self._rng.kept(probabilities)
 
     def draw(self, weights: Tensor) -> int:
@@ -34,13 +37,16 @@ class _Asked:
         if not isinstance(weights, Tensor) or weights.ndim != 1:
             raise TypeError("rng.draw takes a vector of weights, one per token")
         if not (weights >= 0).all() or not weights.sum() > 0:
-            raise ValueError(f"rng.draw was given weights {row(weights)}, from which nothing can be drawn")
+            raise ValueError(f"rng.draw was given weights {self._told(weights)}from which nothing can be drawn")
         return self._rng.draw(weights)
+
+    def _told(self, weights: Tensor) -> str:
+        return f"{row(weights)}, "
 
     def _count(self) -> None:
         self.asked += 1
-        if self.asked > 20:
-            raise RuntimeError("one token may take two questions to rng, and yours asks on and on: is there a loop?")
+        if self.asked > self._most:
+            raise RuntimeError(self.LOOP)
 
 
 def judge_rule(case: str, judge: Callable[[int, Any], Judged], p: Tensor, q: Tensor) -> None:
@@ -57,7 +63,7 @@ def judge_rule(case: str, judge: Callable[[int, Any], Judged], p: Tensor, q: Ten
 
         def run(rng: EveryWay, d: int = d, word: str = word) -> Judged:
             nonlocal asked
-            reader = _Asked(rng)
+            reader = Asked(rng)
             token, keep = _pair(case, answer(f"{case} and the draft {word}", judge, d, reader), len(p))
             asked += reader.asked
             if keep and token != d:

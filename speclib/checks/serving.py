@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -12,7 +13,10 @@ from typing import Any
 from speclib import bench_trace
 from speclib.bench_speedup import Cost, speedup
 from speclib.bench_trace import Chunk, Trace, percentile
+from speclib.checks.number import CLOSE, judge_number, number
 from speclib.exercises import answer
+
+_judge = functools.partial(judge_number, unit=" s")
 
 Ttft = Callable[[Trace], float]
 Tpot = Callable[[Trace, int], float]
@@ -69,7 +73,7 @@ def ttft(fn: Ttft) -> None:
     """AssertionError, naming the case, unless fn(trace) is the seconds from sending to the first text."""
     for name, (trace, _) in TRACES.items():
         case, texts = f"With {name}", trace.content
-        got = _number(case, fn, trace)
+        got = number(case, fn, trace)
         first, every = texts[0].at, trace.chunks
         reasons = {
             every[0].at - trace.sent: "the first chunk only names the role: wait for the first one that has a text",
@@ -90,7 +94,7 @@ def tpot(fn: Tpot) -> None:
     """AssertionError, naming the case, unless fn(trace, first_tokens) is TPOT as the course defines it."""
     for name, (trace, first_tokens) in TRACES.items():
         case, texts = f"With {name}", trace.content
-        got = _number(case, fn, trace, first_tokens)
+        got = number(case, fn, trace, first_tokens)
         tokens, n = trace.tokens, len(texts)
         span, rest = texts[-1].at - texts[0].at, trace.tokens - first_tokens
         letters = sum(len(c.text) for c in texts)
@@ -232,20 +236,5 @@ def _two(case: str, got: Any) -> tuple[float, float]:
     return low, high
 
 
-def _number(case: str, fn: Callable[..., Any], *args: Any) -> float:
-    got = answer(case, fn, *args)
-    try:
-        return float(got)
-    except (TypeError, ValueError) as error:
-        raise AssertionError(f"{case}, your function should return one number, not {got!r}.") from error
-
-
-def _judge(case: str, got: float, expected: float, reasons: dict[float, str], otherwise: str) -> None:
-    if _near(got, expected):
-        return
-    why = next((text for value, text in reasons.items() if _near(got, value)), otherwise)
-    raise AssertionError(f"{case}, it is {expected:.4g} s, but yours is {got:.4g}: {why}.")
-
-
 def _near(got: float, value: float) -> bool:
-    return math.isclose(got, value, rel_tol=1e-6)
+    return math.isclose(got, value, rel_tol=CLOSE)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from speclib import speedup as formulas
+from speclib.checks.number import judge_number, number
 from speclib.exercises import answer
+
+# Exact zeros are among the answers, of which nothing is a small part.
+_judge = functools.partial(judge_number, slack=1e-9)
 
 Rounds = Sequence[tuple[int, int]]  # (kept, drafted) of each round
 
@@ -43,7 +47,7 @@ def expected_tokens(fn: Expected) -> None:
     """AssertionError, naming the case, unless fn(alpha, K) is 1 + α + … + α^K, also at α = 0 and 1."""
     for a, k in ((0.7, 4), (0.6, 1), (0.5, 3), (0.9, 8), (0.3, 0), (0.0, 4), (1.0, 4), (1.0, 0)):
         expected = expected_tokens_answer(a, k)
-        got = _number(f"With α = {a} and K = {k}", fn, a, k)
+        got = number(f"With α = {a} and K = {k}", fn, a, k)
         reasons = {
             expected - 1: "every round brings one token more than it keeps, the fix or the bonus",
             sum(a**i for i in range(k)): "K drafts give K + 1 terms, α⁰ … α^K: the last one, α^K, is missing",
@@ -78,7 +82,7 @@ def speedup(fn: Speedup) -> None:
     ):
         case = f"With α = {a}, K = {k}, c = {c} and v = {v}"
         tokens = expected_tokens_answer(a, k)
-        got = _number(case, fn, a, k, c, v)
+        got = number(case, fn, a, k, c, v)
         reasons = {
             tokens / (k * c + 1): "the target's pass costs v, which is more than 1 where it is not flat",
             tokens / (k * c) if k * c else math.inf: "the target's own pass has to be paid too: v",
@@ -116,7 +120,7 @@ def best_k(fn: BestK) -> None:
     ):
         case = f"With α = {a}, c = {c} and {what}"
         curve = [speedup_answer(a, k, c, v[k]) for k in range(len(v))]
-        expected, got = best_k_answer(a, c, v), _number(case, fn, a, c, list(v))
+        expected, got = best_k_answer(a, c, v), number(case, fn, a, c, list(v))
         flat = [speedup_answer(a, k, c) for k in range(len(v))]
         tokens = [expected_tokens_answer(a, k) for k in range(len(v))]
         shorter = [speedup_answer(a, k, c, v[max(k - 1, 0)]) for k in range(len(v))]
@@ -195,21 +199,3 @@ def _first(values: Sequence[float]) -> int:
 
 def _last(values: Sequence[float]) -> int:
     return len(values) - 1 - list(reversed(values)).index(max(values))
-
-
-def _number(case: str, fn: Callable[..., Any], *args: Any) -> float:
-    got = answer(case, fn, *args)
-    try:
-        return float(got)
-    except (TypeError, ValueError) as error:
-        raise AssertionError(f"{case}, your function should return one number, not {got!r}.") from error
-
-
-def _judge(case: str, got: float, expected: float, reasons: dict[float, str], otherwise: str) -> None:
-    def near(value: float) -> bool:
-        return math.isclose(got, value, rel_tol=1e-6, abs_tol=1e-9)
-
-    if near(expected):
-        return
-    why = next((text for value, text in reasons.items() if near(value)), otherwise)
-    raise AssertionError(f"{case}, it is {expected:.4g}, but yours is {got:.4g}: {why}.")
