@@ -14,7 +14,7 @@ from speclib.checks.greedy import Near
 from speclib.context import Context
 from speclib.decode import Stop, decode, spec_greedy
 from speclib.drafters import LookupDrafter
-from speclib.figures import live, stepper_board
+from speclib.figures import live, page
 from speclib.figures.paged import paged_rollback
 from speclib.figures.stepper import COLUMNS, PHASES, kinds, stepper_html, steps
 from speclib.figures.stepper_board import Stepper
@@ -292,13 +292,13 @@ def test_a_board_has_a_fixed_text_and_a_picture_only_on_demand(board, monkeypatc
     assert "application/vnd.jupyter.widget-view+json" in data and "image/png" not in data
     assert data["text/plain"].startswith("Figure:")
     monkeypatch.setenv(live.PICTURES, "1")
-    monkeypatch.setattr(stepper_board, "picture", lambda page, width, height: page.encode())
+    monkeypatch.setattr(page, "picture", lambda html, width, height: html.encode())
     data, _ = board._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]).decode() == board.page.value
 
 
 def test_a_picture_is_a_png_of_the_asked_size(chromium_path):
-    png = stepper_board.picture(stepper_html(trace(), 1, token_text), 770, 300)
+    png = page.picture(stepper_html(trace(), 1, token_text), 770, 300)
     assert png[:4] == b"\x89PNG"
     assert [int.from_bytes(png[i : i + 4], "big") for i in (16, 20)] == [770, 300]
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import html
 import json
-import os
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -17,11 +15,10 @@ import ipywidgets as widgets
 
 from speclib import bench
 from speclib.bench_background import Background
-from speclib.figures import live, style
-from speclib.figures.stepper_board import picture
+from speclib.figures import style
+from speclib.figures.page import PageBoard
 
 WAYS = ("plain", "speculative")
-HEIGHT = 290  # of the picture for readers without a kernel
 _LABEL = {"description_width": "60px"}
 _CSS = f"""<style>
 .sl-chat {{ display: flex; gap: 16px; font: 14px/1.55 {style.FONT}; color: var(--jp-ui-font-color1, {style.INK}); }}
@@ -66,7 +63,7 @@ class Said:
     left: bool = False
 
 
-class ChatBoard(widgets.VBox):
+class ChatBoard(PageBoard):
     """Ask a server of speclib something twice, in turn: without speculation and with it.
 
     server: its address and model. prompt: what is asked when the board is made. tokens: at most so many. Ask starts
@@ -74,7 +71,7 @@ class ChatBoard(widgets.VBox):
     Taught in notebook 07_serve_and_bench, section 'Side by side'.
     """
 
-    guard = live.Board.guard
+    HEIGHT = 290
 
     def __init__(self, server: bench.Server, prompt: str, *, drafter: str = "model", k: int = 4, tokens: int = 32):
         self.server, self.task = server, None
@@ -185,14 +182,6 @@ class ChatBoard(widgets.VBox):
             at = min(len(one), len(other)) if at is None else at
             word = f"the texts part at token {at + 1}: a near-tie that rounding decides (notebook 03)"
         return f'<div class="sl-chat sl-verdict">{word}</div>'
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        data = {**data, "text/plain": self.text}
-        if os.environ.get(live.PICTURES):
-            data["image/png"] = base64.b64encode(picture(self.page.value, style.WIDTH + 10, HEIGHT)).decode()
-        return data, metadata
 
 
 def _column(said: Said) -> str:

@@ -11,6 +11,7 @@ from speclib.figures import style
 from speclib.figures.live import Board
 from speclib.figures.lookup_rounds import Looked, LookupDraft, leftmost_draft, replay
 from speclib.figures.lookup_step import PHASES, lookup_step, steps
+from speclib.figures.page import moves
 from speclib.figures.style import Figure
 
 RECENT, LEFTMOST = "most recent", "leftmost"
@@ -58,25 +59,16 @@ class LookupBoard(Board):
         )
         self.step = widgets.IntSlider(0, description="step", style=_LABEL, layout={"width": "470px"})
         self.step.tooltip = "two steps for each round: look up, check"
-        # The clock ticks in the page. Its own buttons have no names, so one that has takes their place.
-        clock = widgets.Play(interval=1400, layout={"display": "none"})
-        self.play = widgets.ToggleButton(
-            description="Play", icon="play", tooltip="play the steps, one after another", layout={"width": "84px"}
-        )
-        widgets.jslink((clock, "value"), (self.step, "value"))
-        widgets.jslink((clock, "max"), (self.step, "max"))
-        widgets.jslink((clock, "playing"), (self.play, "value"))
+        walk = moves(self.step, self.guard)
         self._look()
         self.step.value = step
         for control in (self.prompt, self.n, self.k, self.match):  # before the figure's own redraw
             control.observe(self.guard(lambda change: self._look()), names="value")
-        self.play.observe(self.guard(lambda change: self._playing(change["new"])), names="value")
-        moves = [self.step, self._button("back", -1), self._button("next", +1), self.play, clock]
         which = widgets.Label("match", layout={"width": "46px", "margin": "2px 0 2px 12px"})
         rows = [
             self.prompt,
             widgets.HBox([self.n, self.k, which, self.match], layout={"align_items": "center"}),
-            widgets.HBox(moves, layout={"align_items": "center"}),
+            walk,
         ]
         text = "Figure: a text with its end and the place where that stood before, and what lookup proposed from there."
         super().__init__([self.prompt, self.n, self.k, self.match, self.step], self._figure, text, rows)
@@ -112,21 +104,6 @@ class LookupBoard(Board):
         self.step.max = last
 
     _shown = ""
-
-    def _button(self, name: str, move: int) -> widgets.Button:
-        icon = "step-backward" if move < 0 else "step-forward"
-        button = widgets.Button(description=name, icon=icon, tooltip=f"{name} step", layout={"width": "84px"})
-
-        def pressed(_: object) -> None:
-            self.step.value = max(0, min(self.step.value + move, self.step.max))
-
-        button.on_click(self.guard(pressed))
-        return button
-
-    def _playing(self, on: bool) -> None:
-        self.play.description, self.play.icon = ("Pause", "pause") if on else ("Play", "play")
-        if on and self.step.value == self.step.max:
-            self.step.value = 0
 
 
 def _slider(name: str, value: int, low: int, high: int, tooltip: str) -> widgets.IntSlider:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
 
-from speclib.figures import live, style
+from speclib.figures import style
+from speclib.figures.page import PageBoard, moves
 from speclib.figures.stepper import TokenText, stepper_html, steps
 from speclib.watch import Trace
 
-HEIGHT = 372  # of the picture for readers without a kernel
 _LABEL = {"description_width": "60px"}
 
 
-class Stepper(widgets.VBox):
+class Stepper(PageBoard):
     """Walk through a generation step by step; every other control generates anew.
 
     run: from (prompt, K, and one bool per switch, by its name) to a trace. token_text: from id to text. k, most_k:
@@ -30,7 +24,7 @@ class Stepper(widgets.VBox):
     Each combination is generated once; the slider then moves within what was recorded.
     """
 
-    guard = live.Board.guard
+    HEIGHT = 372
 
     def __init__(
         self,
@@ -71,16 +65,7 @@ class Stepper(widgets.VBox):
         }
         self.step = widgets.IntSlider(0, description="step", style=_LABEL, layout={"width": "470px"})
         self.step.tooltip = "three steps for each round: draft, verify, cut back"
-        # The clock ticks in the page. Its own buttons have no names, so one that has takes their place.
-        clock = widgets.Play(interval=1400, layout={"display": "none"})
-        self.play = widgets.ToggleButton(
-            description="Play", icon="play", tooltip="play the steps, one after another", layout={"width": "84px"}
-        )
-        widgets.jslink((clock, "value"), (self.step, "value"))
-        widgets.jslink((clock, "max"), (self.step, "max"))
-        widgets.jslink((clock, "playing"), (self.play, "value"))
-        back = self._button("back", "step-backward", -1)
-        on = self._button("next", "step-forward", +1)
+        walk = moves(self.step, self.guard)
         self.error, self.page = widgets.HTML(), widgets.HTML()
         self._generate()
         self.step.value = step
@@ -88,24 +73,8 @@ class Stepper(widgets.VBox):
         for control in (self.prompt, self.k, *self.switches.values()):
             control.observe(self.guard(lambda change: self._again()), names="value")
         self.step.observe(self.guard(lambda change: self._draw()), names="value")
-        self.play.observe(self.guard(lambda change: self._playing(change["new"])), names="value")
         above = widgets.HBox([self.k, *self.switches.values()], layout={"align_items": "center"})
-        moves = widgets.HBox([self.step, back, on, self.play, clock], layout={"align_items": "center"})
-        super().__init__([self.prompt, above, moves, self.error, self.page], layout={"width": f"{style.WIDTH + 10}px"})
-
-    def _button(self, name: str, icon: str, move: int) -> widgets.Button:
-        button = widgets.Button(description=name, icon=icon, tooltip=f"{name} step", layout={"width": "84px"})
-
-        def pressed(_: Any) -> None:
-            self.step.value = max(0, min(self.step.value + move, self.step.max))
-
-        button.on_click(self.guard(pressed))
-        return button
-
-    def _playing(self, on: bool) -> None:
-        self.play.description, self.play.icon = ("Pause", "pause") if on else ("Play", "play")
-        if on and self.step.value == self.step.max:
-            self.step.value = 0
+        super().__init__([self.prompt, above, walk, self.error, self.page], layout={"width": f"{style.WIDTH + 10}px"})
 
     def _generate(self) -> None:
         if not self.prompt.value.strip():
@@ -131,26 +100,3 @@ class Stepper(widgets.VBox):
 
     def _draw(self) -> None:
         self.page.value = stepper_html(self.trace, self.step.value, self.token_text)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        data = {**data, "text/plain": self.text}
-        if os.environ.get(live.PICTURES):
-            data["image/png"] = base64.b64encode(picture(self.page.value, style.WIDTH + 10, HEIGHT)).decode()
-        return data, metadata
-
-
-def picture(html: str, width: int, height: int) -> bytes:
-    """A PNG of a piece of HTML, taken by the browser that is on this machine. RuntimeError: there is none."""
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-    if browser is None:
-        raise RuntimeError("no Chromium or Chrome on the PATH to take pictures with: install one")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
-    flags += ["--default-background-color=00000000", f"--window-size={width},{height}"]
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        page, image = Path(folder) / "page.html", Path(folder) / "page.png"
-        page.write_text(f'<!doctype html><meta charset="utf-8"><body style="margin: 4px">{html}', encoding="utf-8")
-        command = [browser, *flags, f"--user-data-dir={folder}/profile", f"--screenshot={image}", page.as_uri()]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-        return image.read_bytes()

@@ -1,0 +1,85 @@
+"""What boards share: the buttons that walk along a slider, and a page of HTML with a picture for readers without it."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+
+from speclib.figures import live, style
+
+Guard = Callable[[Callable[[Any], None]], Callable[[Any], None]]
+
+
+class PageBoard(widgets.VBox):
+    """A board whose figure is HTML: whoever extends it sets `page` and `error` (both HTML widgets), `text` and HEIGHT.
+
+    text: what stands where nothing can be drawn. HEIGHT: of the picture for readers without a kernel, in pixels.
+    """
+
+    HEIGHT: int
+    guard = live.Board.guard
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        data = {**data, "text/plain": self.text}
+        if os.environ.get(live.PICTURES):
+            data["image/png"] = base64.b64encode(picture(self.page.value, style.WIDTH + 10, self.HEIGHT)).decode()
+        return data, metadata
+
+
+def moves(step: widgets.IntSlider, guard: Guard) -> widgets.HBox:
+    """A slider in a row with what moves it: back, next, and Play, which begins anew at the end.
+
+    guard: wraps a callback, as `live.Board.guard` does. Call it before the slider's range is changed: in the page, what
+    the clock has when it is linked is what the slider gets.
+    """
+    # The clock ticks in the page. Its own buttons have no names, so one that has takes their place.
+    clock = widgets.Play(interval=1400, layout={"display": "none"})
+    play = widgets.ToggleButton(
+        description="Play", icon="play", tooltip="play the steps, one after another", layout={"width": "84px"}
+    )
+    widgets.jslink((clock, "value"), (step, "value"))
+    widgets.jslink((clock, "max"), (step, "max"))
+    widgets.jslink((clock, "playing"), (play, "value"))
+
+    def button(name: str, icon: str, move: int) -> widgets.Button:
+        made = widgets.Button(description=name, icon=icon, tooltip=f"{name} step", layout={"width": "84px"})
+
+        def pressed(_: Any) -> None:
+            step.value = max(0, min(step.value + move, step.max))
+
+        made.on_click(guard(pressed))
+        return made
+
+    def playing(change: Any) -> None:
+        play.description, play.icon = ("Pause", "pause") if change["new"] else ("Play", "play")
+        if change["new"] and step.value == step.max:
+            step.value = 0
+
+    play.observe(guard(playing), names="value")
+    buttons = [button("back", "step-backward", -1), button("next", "step-forward", +1)]
+    return widgets.HBox([step, *buttons, play, clock], layout={"align_items": "center"})
+
+
+def picture(html: str, width: int, height: int) -> bytes:
+    """A PNG of a piece of HTML, taken by the browser that is on this machine. RuntimeError: there is none."""
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+    if browser is None:
+        raise RuntimeError("no Chromium or Chrome on the PATH to take pictures with: install one")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+    flags += ["--default-background-color=00000000", f"--window-size={width},{height}"]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        page, image = Path(folder) / "page.html", Path(folder) / "page.png"
+        page.write_text(f'<!doctype html><meta charset="utf-8"><body style="margin: 4px">{html}', encoding="utf-8")
+        command = [browser, *flags, f"--user-data-dir={folder}/profile", f"--screenshot={image}", page.as_uri()]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        return image.read_bytes()
