@@ -25,8 +25,7 @@ def product(weight: Tensor, bias: Tensor | None = None, quantize: str | None = N
     gives each row a scale, int4 each group of 32 in a row a scale and a zero, both rounded to nearest.
     ValueError: another quantize; a shape or dtype that its kernel does not take.
     """
-    if quantize not in BYTES:
-        raise ValueError(f"there is no quantize={quantize!r}: choose int8 or int4, or leave it out")
+    check_quantize(quantize)
     with torch.inference_mode():
         if quantize is not None:
             return _rounded(weight.detach(), bias, quantize)
@@ -36,6 +35,12 @@ def product(weight: Tensor, bias: Tensor | None = None, quantize: str | None = N
     # The very product that TorchInductor puts in for a linear layer whose weights it may freeze.
     run = torch.ops.mkldnn._linear_pointwise.default
     return lambda x: run(x, laid_out, bias, "none", [], "")
+
+
+def check_quantize(quantize: str | None) -> None:
+    """ValueError where there is no such `quantize`."""
+    if quantize not in BYTES:
+        raise ValueError(f"there is no quantize={quantize!r}: choose int8 or int4, or leave it out")
 
 
 def _rounded(weight: Tensor, bias: Tensor | None, quantize: str) -> Product:

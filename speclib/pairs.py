@@ -219,6 +219,7 @@ def load(
     import torch
 
     import speclib.draft  # noqa: F401  (tells transformers of the distilled draft's class)
+    from speclib.packed import check_quantize
 
     name, preset = _choose(name)
     try:
@@ -231,8 +232,7 @@ def load(
         dtype = default_dtype(device)[0]
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(f"dtype is a floating torch.dtype such as torch.float32, not {dtype!r}")
-    if quantize not in (None, "int8", "int4"):
-        raise ValueError(f"there is no quantize={quantize!r}: choose int8 or int4, or leave it out")
+    check_quantize(quantize)
     folders, labels = fetch(name), (preset.target.label, preset.draft.label)
     tokenizer = weights.load_tokenizer(folders[0], labels[0])
     if folders[1] is not None:

@@ -41,22 +41,28 @@ def machine(device: torch.device, name: str | None = None) -> Record:
 def write(record: Record, folder: Path | str = RESULTS) -> Path:
     """Write a record as `<kind>-<host>-<what>-<dtype>.json` and return where.
 
-    A record of the same name is replaced, whole or not at all: the file is written beside it and renamed.
+    A record of the same name is replaced, whole or not at all.
     ValueError: the folder cannot be written to.
     Taught in notebook 02_verify_cost, section 'Other machines'.
     """
     parts = [record["kind"], record["machine"]["host"], record["what"], record["dtype"]]
     path = Path(folder) / ("-".join(re.sub(r"[^\w.]+", "-", part).strip("-") for part in parts) + ".json")
-    beside = path.with_suffix(".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        beside.replace(path)
+        put(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
         raise ValueError(f"{folder} cannot be written to ({error.strerror}): choose another folder") from error
+    return path
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file whole or not at all: beside it at first, then renamed. OSError: as the system says."""
+    beside = path.with_name(path.name + ".tmp")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-    return path
 
 
 def read(path: Path | str, kind: str) -> Record:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from speclib import records
+from speclib.bench_load import PLAIN
 from speclib.bench_speedup import paired, speedup, speedup_interval
 from speclib.records import Record
 
-PLAIN = "plain"  # the target that is row 0
 PATH = records.RESULTS.parent / "SCOREBOARD.md"
 HEAD = """# Scoreboard
 
@@ -69,15 +69,11 @@ def write(folder: Path | str = records.RESULTS, path: Path | str = PATH) -> Path
     ValueError: a record that cannot be read; a place that cannot be written to.
     """
     path = Path(path)
-    beside = path.with_name(path.name + ".tmp")
     text = table(records.read_all("bench", folder))
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
+        records.put(path, text)
     except OSError as error:
         raise ValueError(f"{path} cannot be written to ({error.strerror}): choose another place") from error
-    finally:
-        beside.unlink(missing_ok=True)
     return path
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from speclib import pairs
+from speclib import pairs, records
 from speclib.context import as_context
 from speclib.decode import GREEDY, decode
 from speclib.distributions import Rng, Sampling
@@ -78,9 +78,7 @@ def main() -> None:
             print(f"{what}: {100 * record[what]['share outside the forward']:.1f} % of a round is the loop's own")
     path = Path(__file__).parent.parent / "results" / "loop-share.json"
     path.parent.mkdir(exist_ok=True)
-    draft = path.with_suffix(".tmp")
-    draft.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    draft.replace(path)
+    records.put(path, json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def main(
         others = [r for r in others if r.drafter != f"{PEER} {PLAIN}"]
         record["beside"] = [facts(row) for row in table(of_peer + others)]
         print(records.write(record))
-    PAGE.write_text(text(records.read_all(KIND)), encoding="utf-8")
+    records.put(PAGE, text(records.read_all(KIND)))
 
 
 HEAD = """# Performance

@@ -10,9 +10,9 @@ NOTEBOOK = "window.jupyterapp?.shell?.currentWidget"
 CELLS = f"{NOTEBOOK}.content.widgets.filter(cell => cell.model.type === 'code')"
 # Traces may hold typed arrays; as JSON they would be objects.
 TRACE = """(gd, [i, key]) => Array.from(gd.data[i][key], x => x)"""
-# From the key to the first frame in which the drawn bars differ.
-LATENCY = """async (gd, [handle, key]) => {
-  const shape = () => Array.from(gd.querySelectorAll('.bars path'), p => p.getAttribute('d')).join();
+# From a key to the first frame in which what is drawn differs: the outlines of DRAWN.
+_LATENCY = """async (gd, [handle, key]) => {
+  const shape = () => Array.from(gd.querySelectorAll('DRAWN'), p => p.getAttribute('d')).join();
   const before = shape(), start = performance.now();
   const changed = new Promise((done, fail) => {
     const timer = setTimeout(() => fail(new Error('nothing moved within 5 s')), 5000);
@@ -24,6 +24,14 @@ LATENCY = """async (gd, [handle, key]) => {
   handle.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
   return await changed;
 }"""
+
+
+def latency(drawn: str) -> str:
+    """A script for a figure, [a slider's handle, a key] → milliseconds. drawn: the SVG paths that are watched."""
+    return _LATENCY.replace("DRAWN", drawn)
+
+
+LATENCY = latency(".bars path")
 
 
 class Lab:

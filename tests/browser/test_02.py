@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
-from .lab import CELLS, NOTEBOOK, Board, Lab
+from .lab import CELLS, NOTEBOOK, Board, Lab, latency
 
 TARGET, TARGET_POINTS, RIDGE = 0, 1, 4  # traces of the roofline figure
 SLIDERS = ("GB/s", "TFLOP/s", "weights", "sequences")
@@ -26,20 +26,7 @@ NOTE_POINTS = """() => {
   };
   look();
 }"""
-# From the key to the first frame in which a drawn line differs.
-LATENCY = """async (gd, [handle, key]) => {
-  const shape = () => Array.from(gd.querySelectorAll('.scatterlayer path.js-line'), p => p.getAttribute('d')).join();
-  const before = shape(), start = performance.now();
-  const changed = new Promise((done, fail) => {
-    setTimeout(() => fail(new Error('nothing moved within 5 s')), 5000);
-    const watch = new MutationObserver(() => {
-      if (shape() !== before) { watch.disconnect(); done(performance.now() - start); }
-    });
-    watch.observe(gd, {subtree: true, childList: true, attributes: true});
-  });
-  handle.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
-  return await changed;
-}"""
+LATENCY = latency(".scatterlayer path.js-line")
 
 
 @pytest.fixture(scope="module")

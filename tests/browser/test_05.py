@@ -12,24 +12,11 @@ from playwright.sync_api import Locator, expect
 
 from speclib.speedup import best_k, speedup
 
-from .lab import CELLS, NOTEBOOK, Board, Lab
+from .lab import CELLS, NOTEBOOK, Board, Lab, latency
 
 BREAK_EVEN, CEILING, CURVE, BEST, POINTS, RING = 0, 1, 3, 4, 5, 9  # traces of the calculator
 SLIDERS = ("α", "c", "v per draft", "K up to")
-# From the key to the first frame in which a drawn line differs.
-LATENCY = """async (gd, [handle, key]) => {
-  const shape = () => Array.from(gd.querySelectorAll('.scatterlayer path.js-line'), p => p.getAttribute('d')).join();
-  const before = shape(), start = performance.now();
-  const changed = new Promise((done, fail) => {
-    setTimeout(() => fail(new Error('nothing moved within 5 s')), 5000);
-    const watch = new MutationObserver(() => {
-      if (shape() !== before) { watch.disconnect(); done(performance.now() - start); }
-    });
-    watch.observe(gd, {subtree: true, childList: true, attributes: true});
-  });
-  handle.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
-  return await changed;
-}"""
+LATENCY = latency(".scatterlayer path.js-line")
 SWEEP = f"{CELLS}.find(c => c.model.sharedModel.source.includes('runs = live_sweep'))"
 # All measured points that any frame has shown, noted in the page itself: asking from outside misses some.
 NOTE_POINTS = """() => {
