@@ -172,7 +172,7 @@ def counter(name: str) -> Callable[[str], int]:
     ready, detail = source.ready()
     if not ready:
         raise ValueError(f"no tokenizer: {detail}")
-    tokenizer = weights.load_tokenizer(Path(detail), source.label)
+    tokenizer = weights.load_tokenizer(source.fetch(), source.label)
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
 
 

@@ -50,7 +50,9 @@ def command(engine: str, pair: str, drafter: str, k: int, host: str, port: int) 
         draft = EAGLE[pair]
     if k < 1 and drafter != "none":
         raise ValueError(f"{engine} needs at least one draft per round, not {k}: choose --drafter none")
-    where = ["--host", host, "--port", str(port)]
+    # The name that speclib's own server gives the model, so that one client, one scoreboard can ask either.
+    known = pairs.PRESETS[pair].target.label if pair in pairs.PRESETS else target
+    where = ["--served-model-name", known, "--host", host, "--port", str(port)]
     if engine == "vllm":
         config = {
             "model": {"method": "draft_model", "model": draft, "num_speculative_tokens": k},

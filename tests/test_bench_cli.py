@@ -155,6 +155,7 @@ def test_a_tokenizer_counts_the_first_chunk(monkeypatch, server, tmp_path):
     (path,) = server.out.glob("*.json")
     level = records.read(path, "bench")["rows"][0]["levels"][0]
     assert level["requests"]["tokens"] == [max(0, 7 - count("one two "))]
+    assert bench_record.counter("smol")("one two ") == 3
     with pytest.raises(ValueError, match=r"no tokenizer: .*nowhere"):
         bench_record.counter("nowhere/nothing")
 

@@ -56,6 +56,14 @@ def test_sglang_drafts_a_chain_of_k(names):
     assert not any("speculative" in word for word in command("sglang", ",".join(names), "none"))
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_model_is_called_what_speclib_calls_it(engine, names):
+    """A folder's path would put the rows of one model into two tables of the scoreboard."""
+    assert option(command(engine, "smol", "none"), "--served-model-name") == "SmolLM2-135M-Instruct"
+    assert option(command(engine, "llama", "none"), "--served-model-name") == "meta-llama/Llama-3.1-8B-Instruct"
+    assert option(command(engine, ",".join(names), "none"), "--served-model-name") == names[0]
+
+
 def test_presets_go_by_their_names_on_the_hub():
     words = command("vllm", "llama", "model")
     assert (
@@ -118,9 +126,8 @@ def test_the_command_line_runs_vllm_where_it_is_and_prints_the_command_where_it_
     monkeypatch.setattr(engines.sys, "executable", str(tmp_path / "python"))
     arguments = ("--pair", ",".join(names), "--engine", "vllm", "--drafter", "lookup", "--k", "2", "--port", "9")
     status, out = run(monkeypatch, capfd, *arguments)
-    assert (
-        status == 0 and out.startswith(f"vllm serve {names[0]} --host 127.0.0.1 --port 9 ") and "not installed" in out
-    )
+    assert status == 0 and out.startswith(f"vllm serve {names[0]} ") and "not installed" in out
+    assert " --host 127.0.0.1 --port 9 " in out
     status, out = run(monkeypatch, capfd, *arguments, "--engine", "sglang")
     assert status == 0 and "sglang.launch_server" in out and "not run" in out
 

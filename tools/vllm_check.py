@@ -1,4 +1,4 @@
-"""vLLM and speclib behind the same bench on this machine: plain, n-gram lookup and the draft model of `smol`.
+"""speclib and vLLM behind the same bench on this machine, in one run: plain, lookup and the draft model of `smol`.
 
 vLLM lives in an environment of its own (CONTRIBUTING.md says how); `VLLM=/path/to/its/bin make vllm-check` names it.
 Each server is started, benched and stopped in turn; the rows go to results/ and SCOREBOARD.md, whoever wins.
@@ -20,7 +20,6 @@ from typing import Annotated
 import typer
 
 SPECLIB = [sys.executable, "-m", "speclib.cli"]
-VLLM = {"none": ("plain", "plain"), "lookup": ("lookup", "n-gram"), "model": ("model", "the draft model, greedy")}
 PORT = 8123
 
 
@@ -47,24 +46,58 @@ def serving(words: list[str], env: dict[str, str], seconds: float = 600) -> Iter
             os.killpg(server.pid, signal.SIGKILL)
 
 
+def rows(k: int) -> dict[str, tuple[list[str], list[list[str]]]]:
+    """Name → how a server is started, and how its rows are asked for. Only speclib's own lets each request choose."""
+    model, lookup = ["--speculation", f"model:{k}"], ["--speculation", f"lookup:{max(k, 3)}"]
+    vllm = ["--tokenizer", "smol"]  # tells how many tokens its first chunk has
+    return {
+        "eager": (
+            [],
+            [
+                ["smol-model", f"the distilled draft, K = {k}", *model, "--against-plain"],
+                ["smol-lookup", f"lookup, K = {max(k, 3)}", *lookup],
+            ],
+        ),
+        "compiled": (
+            ["--compile"],
+            [
+                ["smol-plain-compiled", "no drafts; the compiled forward", "--speculation", "none"],
+                ["smol-model-compiled", f"the draft, K = {k}; the compiled forward for both", *model],
+            ],
+        ),
+        "vllm-plain": (
+            ["--engine", "vllm", "--drafter", "none"],
+            [["vllm-plain", "vLLM, no drafts", "--served-with", "none", *vllm]],
+        ),
+        "vllm-lookup": (
+            ["--engine", "vllm", "--drafter", "lookup", "--k", str(max(k, 3))],
+            [["vllm-lookup", f"vLLM, n-gram, K = {max(k, 3)}", "--served-with", f"lookup:{max(k, 3)}", *vllm]],
+        ),
+        "vllm-model": (
+            ["--engine", "vllm", "--drafter", "model", "--k", str(k)],
+            [["vllm-model", f"vLLM, the same draft, K = {k}", "--served-with", f"model:{k}", *vllm]],
+        ),
+    }
+
+
 def main(
     name: Annotated[str | None, typer.Option(help="What the records call this machine.")] = None,
-    k: Annotated[int, typer.Option(help="Drafts per round.")] = 2,
+    k: Annotated[int, typer.Option(help="Drafts per round of the draft model.")] = 2,
     n: Annotated[int, typer.Option(help="Requests of each row at each concurrency.")] = 20,
     max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.")] = 64,
-    concurrency: Annotated[str, typer.Option(help="Numbers of users.")] = "1,4",
-    only: Annotated[str, typer.Option(help="Which of vLLM's rows, with commas.")] = "none,lookup,model",
+    concurrency: Annotated[str, typer.Option(help="Numbers of users.")] = "1,4,16",
+    only: Annotated[str, typer.Option(help="Which servers, with commas.")] = ",".join(rows(2)),
 ) -> None:
-    """Start vLLM in each way, bench it, stop it."""
+    """Start each server, bench it, stop it."""
     places = os.pathsep.join(filter(None, [os.environ.get("VLLM"), os.environ.get("PATH")]))
     env = os.environ | {"PATH": places, "VLLM_CPU_KVCACHE_SPACE": "2"}
     settings = ["--n", n, "--max-tokens", max_tokens, "--concurrency", concurrency, *(["--name", name] if name else [])]
-    for drafter in only.split(","):
-        label, change = VLLM[drafter]
-        with serving(["--engine", "vllm", "--drafter", drafter, "--k", str(max(k, 1))], env) as address:
-            row = ["--target", f"vllm-{label}", "--base-url", address, "--change", f"vLLM, {change}"]
-            row += [] if drafter == "none" else ["--served-with", f"{drafter}:{k}"]
-            subprocess.run([*SPECLIB, "bench", *row, *map(str, settings)], check=True)
+    for server in only.split(","):
+        words, benches = rows(k)[server]
+        with serving(words, env) as address:
+            for target, change, *more in benches:
+                row = ["--target", target, "--change", change, "--base-url", address, *more]
+                subprocess.run([*SPECLIB, "bench", *row, *map(str, settings)], check=True)
 
 
 if __name__ == "__main__":
