@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import openai
 import pytest
+import torch
 from serving import (
     alone,
     client_of,
@@ -180,6 +181,33 @@ def test_a_server_beside_the_program_is_stopped_however_it_ends(pair):
     wait_until(lambda: not server_threads())
     with pytest.raises(httpx.ConnectError):
         httpx.get(first + "/health")
+
+
+def test_a_chunk_is_sent_at_once():
+    """asyncio sets TCP_NODELAY where a socket names its protocol; without it each waits 40 ms for the one before."""
+    with serve.run.bind("127.0.0.1", 0) as bound:
+        assert bound.proto == socket.IPPROTO_TCP
+
+
+@pytest.mark.parametrize("chosen", [None, "2"])
+def test_one_core_is_left_to_the_connections_and_no_other_thread_is_touched(tmp_path, monkeypatch, chosen):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if chosen:
+        monkeypatch.setenv("OMP_NUM_THREADS", chosen)
+    before, seen = torch.get_num_threads(), []
+    pair = script_pair(tmp_path, "abcdefgh")
+    feed = pair.target.feed
+    monkeypatch.setattr(pair.target, "feed", lambda *a, **b: seen.append(torch.get_num_threads()) or feed(*a, **b))
+    torch.set_num_threads(3)
+    try:
+        with serve.background(pair) as server:
+            assert ask(server, max_tokens=4).status_code == 200
+            assert set(seen) == {3 if chosen else 2}
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(torch.get_num_threads).result() == 3
+            assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_two_servers_do_not_share_their_counters(pair):

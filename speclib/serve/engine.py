@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections import deque
@@ -166,6 +167,7 @@ class Engine:
         self._thread.join()
 
     def _work(self) -> None:
+        _leave_a_core(self.pair.device)
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
@@ -203,6 +205,20 @@ class Engine:
             while not job.ended and (r := next(rounds, None)):
                 self.metrics.round(job, r)
                 job.put(Piece(index, r, [] if work.top is None else chances(target.rows, r.tokens, work.top)))
+
+
+def _leave_a_core(device: torch.device) -> None:
+    """On a CPU this thread computes with all cores but one, which is for the connections; `OMP_NUM_THREADS` overrules.
+
+    A pass ends when its slowest thread does: one that shares its core with a client makes all the others wait.
+    """
+    threads = torch.get_num_threads()
+    if device.type == "cpu" and threads > 1 and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(threads - 1)
+        # PyTorch takes that for all threads to come, too: a thread of its own puts it back for them.
+        back = threading.Thread(target=torch.set_num_threads, args=[threads])
+        back.start()
+        back.join()
 
 
 def chances(rows: torch.Tensor, tokens: list[int], top: int) -> list[Chance]:
