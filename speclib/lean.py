@@ -63,16 +63,16 @@ class Lean:
         self.scale, self.depth = self.head_dim**-0.5, config.num_hidden_layers
         self.layers = [
             (
-                layer.input_layernorm.weight.detach(),
+                self._norm_of(layer.input_layernorm),
                 _fused(quantize, *(getattr(layer.self_attn, f"{x}_proj") for x in "qkv")),
                 _fused(quantize, layer.self_attn.o_proj),
-                layer.post_attention_layernorm.weight.detach(),
+                self._norm_of(layer.post_attention_layernorm),
                 _fused(quantize, layer.mlp.gate_proj, layer.mlp.up_proj),
                 _fused(quantize, layer.mlp.down_proj),
             )
             for layer in inner.layers
         ]
-        self.norm, self.rotary = inner.norm.weight.detach(), inner.rotary_emb
+        self.norm, self.rotary = self._norm_of(inner.norm), inner.rotary_emb
         self.embedding, self.head = model.get_input_embeddings().weight.detach(), _fused(quantize, model.lm_head)
         # The token of each row of a cut output matrix (`draft.CutHead`).
         self.kept: Tensor | None = getattr(model.lm_head, "kept", None)
@@ -113,7 +113,7 @@ class Lean:
             mask = mask[:, None].expand(n, groups, -1).reshape(n * groups, -1)
         x = F.embedding(ids, self.embedding)
         for i, (norm1, qkv_of, out_of, norm2, gate_up_of, down_of) in enumerate(self.layers):
-            qkv = qkv_of(F.rms_norm(x, self.width, norm1, self.eps)).view(batch, n, -1, dim)
+            qkv = qkv_of(self._normed(x, norm1)).view(batch, n, -1, dim)
             qk = qkv[:, :, :rotated]
             qk = qk * cos + qk.roll(half, -1) * sin
             keys, values = held[i, 0], held[i, 1]
@@ -125,9 +125,21 @@ class Lean:
             out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=self.scale)
             out = out.view(batch, kv, n, groups, dim).transpose(1, 2).reshape(batch, n, -1)
             x = x + out_of(out)
-            gate, up = gate_up_of(F.rms_norm(x, self.width, norm2, self.eps)).chunk(2, -1)
+            gate, up = gate_up_of(self._normed(x, norm2)).chunk(2, -1)
             x = x + down_of(F.silu(gate) * up)
-        return self.head(F.rms_norm(x[:, -(rows or 0) :], self.width, self.norm, self.eps))
+        return self.head(self._normed(x[:, -(rows or 0) :], self.norm))
+
+    @staticmethod
+    def _norm_of(module: nn.Module) -> Tensor:
+        weight = module.weight.detach()
+        return torch.cat((weight, weight)) if weight.device.type == "cpu" else weight
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        if x.device.type != "cpu":
+            return F.rms_norm(x, self.width, weight, self.eps)
+        # PyTorch's is ten kernels on a CPU. Its layer norm is one, and the same thing where the mean is zero.
+        width = x.shape[-1]
+        return F.layer_norm(torch.cat((x, -x), -1), (2 * width,), weight, None, self.eps)[..., :width]
 
 
 class LeanContext:

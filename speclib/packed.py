@@ -58,7 +58,7 @@ def _rounded(weight: Tensor, bias: Tensor | None, quantize: str) -> Product:
         run = _four_bits(weight)
 
     def apply(x: Tensor) -> Tensor:
-        out = run(x.reshape(-1, columns)).view(*x.shape[:-1], rows)
+        out = run(x.reshape(-1, columns).contiguous()).view(*x.shape[:-1], rows)
         return out if bias is None else out + bias
 
     return apply

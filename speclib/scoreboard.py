@@ -77,16 +77,19 @@ def write(folder: Path | str = records.RESULTS, path: Path | str = PATH) -> Path
     return path
 
 
+def entries(found: Iterable[Record]) -> list[Entry]:
+    """Every row of some records of the bench, the older records first."""
+    return [Entry(record, row) for record in sorted(found, key=lambda r: r["when"]) for row in record["rows"]]
+
+
 def table(found: Iterable[Record]) -> str:
     """The whole file as text: for every machine, model and precision a table of rows, and one by kind of prompt.
 
     Taught in notebook 07_serve_and_bench, section 'The scoreboard'.
     """
     groups: dict[tuple[str, str, str], list[Entry]] = {}
-    for record in sorted(found, key=lambda r: r["when"]):
-        for row in record["rows"]:
-            entry = Entry(record, row)
-            groups.setdefault(entry.group, []).append(entry)
+    for entry in entries(found):
+        groups.setdefault(entry.group, []).append(entry)
     if not groups:
         return HEAD + EMPTY
     return HEAD + "".join("\n".join(("", *_section(groups[key]), "")) for key in sorted(groups))
