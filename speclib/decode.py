@@ -1,4 +1,11 @@
-"""The one loop. Plain decoding is the loop with no drafts; everything else in speclib calls it."""
+"""The one loop, which everything else in speclib calls.
+
+A drafter guesses up to k tokens. The target scores all of them in one pass, which takes about as long as a pass over
+one token, since reading the weights is what takes the time. From left to right a rule keeps drafts as long as they
+pass, then adds one token of the target's own: the fix for the first rejected draft, or the bonus when all were kept.
+The rule (accept.py) is made so that the text follows the target's distribution exactly, whatever the drafter says.
+Plain decoding is the loop without drafts.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +29,9 @@ GREEDY = Sampling(temperature=0.0)
 class Round:
     """What one round brought.
 
-    tokens: committed, already trimmed. drafted, accepted: drafts asked of the target and kept, counted only
-    as far as the text goes on (what stands behind an EOS was never part of it). text: what may be shown, when
-    Stop has a tokenizer. seconds_draft, seconds_verify: wall time of the drafter; of the target and the rule.
+    tokens: committed, already trimmed. drafted, accepted: drafts that the target scored, and those of them that
+    stayed, counted only as far as the text goes on (what stands behind an EOS was never part of it). text: what may be
+    shown, when Stop has a tokenizer. seconds_draft, seconds_verify: wall time of the drafter; of target and rule.
     """
 
     tokens: list[int]
@@ -95,7 +102,8 @@ def decode(
         logits = target.feed(text[len(target.tokens) :] + drafts, rows=len(drafts) + 1)
         logits = sampling.penalise(logits, text, drafts)
 
-        # Keep the leading drafts that pass, then one token more: the fix, or the bonus when all were kept.
+        # Keep the leading drafts that pass, then one token more: the fix, drawn from the residual, or the bonus, drawn
+        # from p, when all were kept.
         if sampling.temperature == 0:
             kept, token = accept.judge_greedy(logits, drafts)
         else:
@@ -103,7 +111,9 @@ def decode(
             token = rng.draw(weights)
         tokens, shown, finish_reason = trimmer.trim([*drafts[:kept], token])
 
-        # Roll back: what was rejected or trimmed must not stay in a cache, where later steps would read it.
+        # Roll back: what was rejected or trimmed must not stay in a cache, where later steps would read it. The drafter
+        # has never read its last draft, so it is told how much of what it may hold is true, and catches up when it is
+        # asked again.
         accepted = min(kept, len(tokens))
         true_length = len(text) + accepted
         text += tokens

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 NEG_INF = float("-inf")
+NO_DISTRIBUTION = "logits hold NaN or +inf, or a row with nothing but −inf: no distribution follows"
 
 
 class Rng:
     """The randomness of a generation, behind the two questions that speculative decoding asks.
 
-    `kept` asks how many leading drafts survive, `draw` asks for one index. Whatever answers these two
+    `kept` asks how many leading drafts survive, `draw` (or `drawn`) asks for one index. Whatever answers these two
     can drive the loop: this class does it with random numbers, the enumerator of `exactness.py` with
     every answer in turn, which is how the loop is proven.
 
@@ -48,21 +49,25 @@ class Rng:
 
     def draw(self, weights: Tensor) -> int:
         """An index, with probability proportional to weights[index] (shape [vocab], need not sum to 1)."""
+        return int(self.drawn(weights))
+
+    def drawn(self, weights: Tensor) -> Tensor:
+        """`draw`, left on the device of the weights: a tensor of one."""
         return slice_at(weights, self.uniform(1).to(weights.device))
 
 
-def slice_at(weights: Tensor, u: Tensor | float) -> int:
+def slice_at(weights: Tensor, u: Tensor | float) -> Tensor:
     """The index whose slice of the unit interval holds u, when slices as wide as weights lie end to end.
 
     weights: [vocab], not negative, sum > 0 (need not be 1). u: a number in [0, 1). An index of weight 0
-    has an empty slice and never comes out. The sums are fp64.
+    has an empty slice and never comes out. The sums are fp64. Returns a tensor of one, on the device of the weights.
     Taught in notebook 01_distributions, section 'Draw from it'.
     """
     ends = weights.double().cumsum(-1)
     total = ends[-1]
     # u · total may round up to total itself, which lies behind the last slice.
     point = torch.minimum(u * total, torch.nextafter(total, total.new_zeros(())))
-    return int(torch.searchsorted(ends, point.reshape(1), right=True))
+    return torch.searchsorted(ends, point.reshape(1), right=True)
 
 
 def warp(
@@ -71,6 +76,8 @@ def warp(
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
+    *,
+    check: bool = True,
 ) -> Tensor:
     """The distribution that a token is drawn from: logits, reshaped and cut, then softmax.
 
@@ -78,7 +85,8 @@ def warp(
     each row summing to 1. temperature 0 is greedy: a one-hot on the argmax (the lowest id wins a tie).
     top_k keeps the k largest logits and whatever ties with the k-th; top_p the smallest set of most likely
     tokens whose mass reaches it, never fewer than one; min_p all with at least min_p times the largest
-    probability. Order and ties are those of transformers' processors: temperature, top-k, top-p, min-p.
+    probability. Order and ties are those of transformers' processors: temperature, top-k, top-p, min-p. check: whether
+    to look at the logits at all, for which a GPU has to be waited for.
 
     ValueError: a row with NaN, +inf or nothing but −inf; temperature negative or not finite; top_k < 1;
     top_p outside (0, 1]; min_p outside [0, 1].
@@ -91,8 +99,8 @@ def warp(
     z = logits if logits.dtype == torch.float64 else logits.float()
     top = z.amax(-1, keepdim=True)
     # One look finds all three: the maximum is NaN, +inf or −inf exactly when a row has no distribution.
-    if not torch.isfinite(top).all():
-        raise ValueError("logits hold NaN or +inf, or a row with nothing but −inf: no distribution follows")
+    if check and not torch.isfinite(top).all():
+        raise ValueError(NO_DISTRIBUTION)
     if temperature == 0:
         return torch.zeros_like(z).scatter_(-1, z.argmax(-1, keepdim=True), 1.0)
     # Shifted before the division: huge logits over a tiny temperature would overflow. A subnormal
@@ -235,6 +243,6 @@ class Sampling:
         settings = (self.repetition, self.frequency, self.presence, self.banned, self.prompt_length)
         return torch.stack([penalise(row, history[: first + i], *settings) for i, row in enumerate(logits)])
 
-    def warp(self, logits: Tensor) -> Tensor:
+    def warp(self, logits: Tensor, *, check: bool = True) -> Tensor:
         """`warp` with these settings."""
-        return warp(logits, self.temperature, self.top_k, self.top_p, self.min_p)
+        return warp(logits, self.temperature, self.top_k, self.top_p, self.min_p, check=check)

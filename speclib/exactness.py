@@ -57,6 +57,9 @@ class EveryWay:
         shares = weights.double() / weights.double().sum()
         return self._answer(list(enumerate(shares.tolist())))
 
+    def drawn(self, weights: Tensor) -> Tensor:
+        return torch.tensor([self.draw(weights)])
+
     def _answer(self, outcomes: list[tuple[int, float]]) -> int:
         self._options.append([(value, p) for value, p in outcomes if p > 0])
         if len(self._options) > len(self._path):

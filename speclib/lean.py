@@ -7,6 +7,7 @@ one buffer that is written in place, and cutting it back is the move of a number
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from transformers import LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM
 
 from speclib.context import check_feed
-from speclib.distributions import NEG_INF
+from speclib.distributions import NEG_INF, NO_DISTRIBUTION, Rng, Sampling
 from speclib.graphs import Graphs
 from speclib.packed import BYTES, Product, product
 
@@ -161,10 +162,7 @@ class LeanContext:
         check_feed(self, ids, rows)
         logits = self._feed(torch.tensor([ids], device=self.lean.device), rows)
         self.tokens += ids
-        # Outside of inference mode, so that the caller may change it in place.
-        if self.lean.kept is None:
-            return logits.to(torch.float32, copy=True)
-        return spread(logits.float(), self.lean.kept, self.vocab_size)
+        return self._rows(logits)
 
     def rollback(self, length: int) -> None:
         """As `Context.rollback`."""
@@ -177,15 +175,48 @@ class LeanContext:
 
         The same as k calls of `feed`, without a row of the whole vocabulary or a word to the host for each.
         """
+        kept = self.lean.kept
+
+        def likeliest(logits: Tensor) -> Tensor:
+            token = logits.argmax(-1, keepdim=True)
+            return token if kept is None else kept[token]
+
+        return self._chain(ids, k, likeliest)
+
+    def sample(self, ids: list[int], k: int, sampling: Sampling, rng: Rng) -> tuple[list[int], Tensor]:
+        """As `greedy`, with tokens that are drawn, and the q of each: [k, vocab], fp32. ValueError: as `warp`.
+
+        The tokens are those of k calls of `feed`, and so are the numbers that are asked of rng.
+        """
+        q: list[Tensor] = []
+
+        def drawn(logits: Tensor) -> Tensor:
+            q.append(sampling.warp(self._rows(logits), check=False))
+            return rng.drawn(q[-1]).clamp(max=self.vocab_size - 1)  # behind the last where q is NaN
+
+        length = len(self.tokens)
+        tokens, rows = self._chain(ids, k, drawn), torch.stack(q)
+        if not rows.isfinite().all():
+            self.rollback(length)
+            raise ValueError(NO_DISTRIBUTION)
+        return tokens, rows
+
+    def _chain(self, ids: list[int], k: int, choose: Callable[[Tensor], Tensor]) -> list[int]:
+        """k tokens as `choose` makes them, on the device, of the logits before each."""
         check_feed(self, ids, 1)
-        feed, drafts = torch.tensor([ids], device=self.lean.device), []
+        feed, chosen = torch.tensor([ids], device=self.lean.device), []
         for i in range(k):
-            token = self._feed(feed, 1, i and len(ids) + i - 1)[-1].argmax(-1, keepdim=True)
-            drafts.append(token if self.lean.kept is None else self.lean.kept[token])
-            feed = drafts[-1][None]
-        tokens = torch.cat(drafts).tolist()
+            chosen.append(choose(self._feed(feed, 1, i and len(ids) + i - 1)[-1]))
+            feed = chosen[-1][None]
+        tokens = torch.cat(chosen).tolist()
         self.tokens += ids + tokens[:-1]
         return tokens
+
+    def _rows(self, logits: Tensor) -> Tensor:
+        # Outside of inference mode, so that the caller may change it in place.
+        if self.lean.kept is None:
+            return logits.to(torch.float32, copy=True)
+        return spread(logits.float(), self.lean.kept, self.vocab_size)
 
     def _feed(self, ids: Tensor, rows: int | None, ahead: int = 0) -> Tensor:
         # Said anew each time: a pass that was interrupted may have moved it.

@@ -1,6 +1,7 @@
 """The lean forward says what transformers' does: after any schedule, recorded or not, whatever lies behind its end."""
 
 import itertools
+from collections import Counter
 from functools import lru_cache
 
 import pytest
@@ -163,6 +164,49 @@ def test_greedy_drafts_in_one_go_are_those_of_single_steps(kind):
             assert quick.tokens == slow.tokens
             for c in (quick, slow):
                 c.rollback(len(c.tokens) - min(k - 1, 2))
+
+
+@pytest.mark.parametrize("kind", CONTEXTS)
+@pytest.mark.parametrize("sampling", [Sampling(0.7), Sampling(1.0, top_k=5), Sampling(1.3, top_p=0.9)])
+def test_drafts_drawn_in_one_go_are_those_of_single_steps(kind, sampling):
+    for model in (tiny_draft(), tiny_llama(), tiny_qwen()):
+        quick, slow, rngs = CONTEXTS[kind](model), CONTEXTS[kind](model), (Rng(3), Rng(3))
+        for ids, k in (([1, 2, 3], 4), ([9], 1), ([4, 5], 3)):
+            feed, drafts, rows = list(ids), [], []
+            for _ in range(k):
+                rows.append(sampling.warp(slow.feed(feed, rows=1)[-1]))
+                drafts.append(rngs[0].draw(rows[-1]))
+                feed = drafts[-1:]
+            tokens, q = quick.sample(ids, k, sampling, rngs[1])
+            assert tokens == drafts and torch.equal(q, torch.stack(rows)) and q.dtype == torch.float32
+            assert quick.tokens == slow.tokens
+            for c in (quick, slow):
+                c.rollback(len(c.tokens) - min(k - 1, 2))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_the_host_hears_of_the_drafts_once_a_round(monkeypatch, temperature):
+    """On a GPU each such word waits for all that was launched before it."""
+    heard = Counter()
+    for name in ("item", "tolist", "__int__", "__bool__", "__index__", "__float__"):
+        said = getattr(torch.Tensor, name)
+        monkeypatch.setattr(torch.Tensor, name, lambda x, name=name, said=said: heard.update([name]) or said(x))
+    counts = []
+    for k in (1, 6):
+        drafter = ModelDrafter(LeanContext(Lean(tiny_llama())))
+        heard.clear()
+        assert len(drafter.propose([1, 2, 3], k, Sampling(temperature), Rng(0)).tokens) == k
+        counts.append(heard.total())
+    assert counts[0] == counts[1] <= 2
+
+
+def test_a_model_that_says_nan_is_told_so_and_nothing_stays(monkeypatch):
+    context = LeanContext(Lean(tiny_llama()))
+    context.feed([1, 2, 3])
+    monkeypatch.setattr(context.lean, "head", lambda x: torch.full((*x.shape[:-1], 64), float("nan")))
+    with pytest.raises(ValueError, match="no distribution"):
+        context.sample([4], 3, Sampling(1.0), Rng(0))
+    assert context.tokens == [1, 2, 3]
 
 
 def test_an_interrupted_pass_leaves_the_context_as_it_was(monkeypatch):

@@ -51,10 +51,12 @@ class ModelDrafter:
         # The last draft is not fed, so k drafts need room for k − 1 of them behind the text.
         k = min(k, self.context.max_length - len(text) + 1)
         greedy = self.greedy or sampling.temperature == 0
-        # Where nothing but the argmax of the draft's own logits is asked for, a context may know a shorter way.
-        plain = greedy and not sampling.penalises and self._vocab == self.context.vocab_size
+        # Where only the draft's own logits count, a context may know a way without a word to the host for each draft.
+        plain = not sampling.penalises and self._vocab == self.context.vocab_size
         if plain and k > 0 and hasattr(self.context, "greedy"):
-            return Proposal(self.context.greedy(feed, k))
+            return Proposal(
+                *([self.context.greedy(feed, k)] if greedy else self.context.sample(feed, k, sampling, rng))
+            )
         tokens: list[int] = []
         rows: list[Tensor] = []
         for _ in range(k):
