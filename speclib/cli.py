@@ -248,7 +248,9 @@ def distill(
     tv: Annotated[float, typer.Option(help="Last share of the steps that train on 1 − α, not on KL.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the chats and of the training.")] = 1,
     prompts: Annotated[Path | None, typer.Option(help="Prompts (JSON lines) to measure the speedup on.")] = None,
-    full_head: Annotated[bool, typer.Option("--full-head", help="A plain Llama that can say every token.")] = False,
+    full_head: Annotated[
+        bool, typer.Option("--full-head", help="Write it as a plain Llama, which any engine loads.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Only try the chain, at sizes that teach nothing.")] = False,
 ) -> None:
     """Train a small draft on a target's own chats; stop it and start it again as you like."""

@@ -7,27 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from speclib.draft import DraftForCausalLM
+from speclib.draft import DraftForCausalLM, as_llama
 from speclib.weights import quiet
 
 
 def save(model: DraftForCausalLM, tokenizer: Any, out: Path, facts: dict[str, Any], full_head: bool) -> None:
     """Write the draft to a folder, in bf16, with a card made from `facts` (see `card`).
 
-    full_head: as a plain Llama, which any program loads; the draft must have an output row for every token.
+    full_head: as a plain Llama (`draft.as_llama`), which any program loads.
     """
     out.mkdir(parents=True, exist_ok=True)
-    made: Any = model
-    if full_head:
-        config = model.config.to_dict()
-        for name in ("model_type", "architectures", "head_size"):
-            config.pop(name, None)
-        made = LlamaForCausalLM(LlamaConfig(**config))
-        made.load_state_dict({k: v for k, v in model.state_dict().items() if k != "lm_head.kept"})
     with quiet():
-        made.to(torch.bfloat16).save_pretrained(out)
+        (as_llama(model) if full_head else model).to(torch.bfloat16).save_pretrained(out)
         tokenizer.save_pretrained(out)
     (out / "figures.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
     (out / "README.md").write_text(card(facts))

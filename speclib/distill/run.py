@@ -35,8 +35,9 @@ def distill(
 
     target: a pair's name, or a model by hub name or folder. work: where the corpus and the checkpoint are kept; what is
     there is used, and a run that was interrupted goes on. tokens: size of the corpus. prompts: a file of prompts
-    (JSON lines with prompt and kind) to measure plain against speculative decoding on; None leaves it out. full_head: a
-    plain Llama with an output row for every token. quick: the whole chain at sizes that teach nothing, in a minute.
+    (JSON lines with prompt and kind) to measure plain against speculative decoding on; None leaves it out.
+    full_head: the same draft written as a plain Llama, for programs that know no cut output matrix. quick: the whole
+    chain at sizes that teach nothing, in a minute.
     ValueError: a target without a chat template, settings that fit neither it nor the work folder. PairError: as load.
     """
     name = target if target in pairs.PRESETS else f"{target},{target}"
@@ -56,13 +57,12 @@ def distill(
     corpus.grow(pair.target, pair.tokenizer, work / "corpus", range(shards), seed, rows, length)
 
     learnt, kept_out = (train.read(work / "corpus", shards, held_out) for held_out in (False, True))
-    kept = train.frequent(learnt, vocab, vocab if full_head else recipe.vocab_top)
+    kept = train.frequent(learnt, vocab, recipe.vocab_top)
     positions = getattr(pair.target.config, "max_position_embeddings", 2048)
     draft = train.new_draft(recipe, pair.target.get_input_embeddings().weight.cpu(), kept, positions)
     draft.to(pair.device)
     data, held_out = (train.by_length(s, kept, vocab) for s in (learnt, kept_out))
-    checkpoint = work / ("training-full.pt" if full_head else "training.pt")
-    curve = train.train(draft, data, held_out, recipe, checkpoint)
+    curve = train.train(draft, data, held_out, recipe, work / "training.pt")
     facts = {
         "target": pair.labels[0],
         "origin": ORIGINS.get(target, "as loaded"),
