@@ -34,6 +34,7 @@ _HOME = {
     "TableLM": "toy",
     "Todo": "exercises",
     "attempt": "exercises",
+    "guess": "exercises",
     "show_source": "exercises",
 }
 

@@ -6,6 +6,7 @@ import ast
 import inspect
 import os
 import textwrap
+import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,11 +19,27 @@ class Todo(Exception):
     """Raised by the body of an exercise that the reader has not written yet."""
 
 
+class Wrong(AssertionError):
+    """An answer that is not right yet. A notebook shows its sentence, and where the reader's own code failed."""
+
+    def _render_traceback_(self) -> list[str]:
+        # IPython asks for it in place of the traceback, which would be the checker's source.
+        return [f"Not right yet. {self}", *_place(self.__cause__)]
+
+
+def _place(error: BaseException | None) -> list[str]:
+    """The line of a notebook's cell in which an exception was raised, if it was in one."""
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    inside = [f for f in frames if "ipykernel" in f.filename or f.filename.startswith("<ipython")]
+    return [f"  line {f.lineno} of your cell: {f.line}" for f in inside[-1:]]
+
+
 def attempt(fn: Fn, check: Callable[[Fn], None], reference: Fn) -> Fn:
     """Judge the reader's function, and return the function that the notebook goes on with.
 
     fn: the reader's; a body that still raises `Todo` is not done, and the reference stands in. check: raises
-    AssertionError, naming the case, when its argument is wrong. reference: the course's answer. With
+    AssertionError, naming the case, when its argument is wrong: `Wrong` here, which a notebook shows as a sentence.
+    reference: the course's answer. With
     `SPECLIB_SOLUTIONS=1` in the environment the reference is checked and returned, whatever fn is.
     """
     name = fn.__name__
@@ -35,8 +52,15 @@ def attempt(fn: Fn, check: Callable[[Fn], None], reference: Fn) -> Fn:
     except Todo:
         print(f"{name}: not done yet, so the course's answer stands in. Come back whenever you like.")
         return reference
+    except AssertionError as error:
+        raise Wrong(str(error)) from error.__cause__
     print(f"{name}: right ✓ From here on the notebook uses yours.")
     return fn
+
+
+def guess(value: Any) -> str:
+    """A reader's guess as text for a printed line, as it was typed; "none yet" when it is None."""
+    return "none yet" if value is None else str(value)
 
 
 def answer(case: str, fn: Callable[..., Any], *args: Any) -> Any:

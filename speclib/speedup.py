@@ -38,7 +38,7 @@ def speedup(alpha: ArrayLike, K: ArrayLike, c: ArrayLike, v: Verify = None) -> A
     v None is 1 for every K, as in the paper. alpha, K, c may be arrays that broadcast.
     ValueError: a value out of range; a measured v that does not reach K.
     Source: Leviathan et al. 2023, section 3.3, theorem 3.8 (with v = 1).
-    Taught in notebook 05_sweep, section 'The calculator'.
+    Taught in notebook 05_sweep, section 'The speedup'.
     """
     tokens = expected_tokens(alpha, K)
     cost = np.asarray(c, dtype=float)
@@ -62,7 +62,8 @@ def break_even_c(alpha: float, v: Verify = None, k_max: int = 16) -> float:
     """The dearest draft that still breaks even at its best K ≥ 1; below 0 when even a free one loses.
 
     With v = 1 it is α: a single draft costs c and brings α tokens.
-    Source: Leviathan et al. 2023, section 3.3, corollary 3.9. Taught in notebook 05_sweep, section 'The calculator'.
+    Source: Leviathan et al. 2023, section 3.3, corollary 3.9.
+    Taught in notebook 05_sweep, section 'Drag it: the calculator'.
     """
     ks = np.arange(1, _reach(v, k_max) + 1)
     return float(((expected_tokens(alpha, ks) - _verify(v, ks)) / ks).max())

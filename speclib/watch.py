@@ -102,7 +102,7 @@ def record(
     write: `decode.spec_greedy`, or any function that takes the same arguments, returns the new tokens first, and scores
     its drafts in one pass. target, draft: contexts or table models that cover nothing yet; `wrong.Ghosts` of one shows
     its ghosts. draft: None where write needs none. expected: the tokens of plain greedy, to compare with.
-    Taught in notebook 03_greedy, section 'Step through it'.
+    Taught in notebook 03_greedy, section 'Drag it: one round'.
     """
     log = _Log(len(prompt_ids))
     log.target, log.draft = _Watched(target, log), _Watched(draft, log) if draft is not None else None

@@ -213,7 +213,7 @@ class OwnLastUnread(Ghosts):
 BIASED = (
     Wrong(
         "a rejection draws from p",
-        "the most natural mistake; lesson's B1",
+        "the most natural mistake",
         lambda: replaced(accept, "residual", lambda p, q: p),
     ),
     Wrong(
@@ -226,7 +226,7 @@ BIASED = (
         "several teaching repositories",
         lambda: replaced(accept, "residual", _softmax_residual),
     ),
-    Wrong("greedy drafts, softmax as q", "transformers #32867, #47932; lesson's B3", _greedy_claims_softmax),
+    Wrong("greedy drafts, softmax as q", "transformers #32867, #47932", _greedy_claims_softmax),
     Wrong(
         "the bonus is the argmax",
         "shreyansh26/Speculative-Sampling",
@@ -237,7 +237,7 @@ BIASED = (
     Wrong("penalties leave the drafts out", "TensorRT-LLM #17701", _penalise_without_drafts),
     Wrong("a draft is withheld because of its value", "confidence thresholds on the drawn token", _withheld_by_value),
     Wrong("an EOS inside a block runs on", "transformers #47912; EAGLE; Medusa", _eos_at_block_end_only),
-    Wrong("no rollback: ghosts", "lesson's B2", target=Ghosts),
+    Wrong("no rollback: ghosts", "the most natural mistake with a cache", target=Ghosts),
     Wrong("the text is fed again on its cache", "romsto/Speculative-Decoding", target=FedAgain),
 )
 # Right output, less speed: caught because draft = target must keep every draft.

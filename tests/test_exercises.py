@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import nbformat
 import pytest
 import torch
+from nbclient import NotebookClient
 
 from speclib.checks import distributions as checks
 from speclib.distributions import warp
-from speclib.exercises import Todo, attempt, show_source
+from speclib.exercises import Todo, attempt, guess, show_source
 
 
 @pytest.fixture(autouse=True)
@@ -46,12 +48,45 @@ def test_a_wrong_answer_names_the_case():
         attempt(lambda x: x, doubles, reference)
 
 
+CHECK = """
+from speclib import attempt
+from speclib.exercises import answer
+def doubles(fn):
+    assert answer("With 2", fn, 2) == 4, "With 2, it is 4."
+"""
+
+
+@pytest.mark.parametrize(
+    ("mine", "shown"),
+    [
+        ("def mine(x):\n    return x", ["Not right yet. With 2, it is 4."]),
+        (
+            "def mine(x):\n    y = x\n    return y.real.size",
+            [
+                "Not right yet. With 2, your function raised AttributeError: 'int' object has no attribute 'size'",
+                "  line 3 of your cell: return y.real.size",
+            ],
+        ),
+    ],
+)
+def test_a_notebook_shows_a_wrong_answer_as_a_sentence(mine, shown):
+    """Not as the traceback through a checker that the reader has never seen."""
+    nb = nbformat.v4.new_notebook()
+    nb.cells = [nbformat.v4.new_code_cell(x) for x in (CHECK, mine, "attempt(mine, doubles, lambda x: 2 * x)")]
+    NotebookClient(nb, timeout=60, kernel_name="python3", allow_errors=True).execute()
+    assert [o.traceback for o in nb.cells[-1].outputs] == [shown]
+
+
 def test_solutions_take_the_reference_and_still_check_it(monkeypatch, capsys):
     monkeypatch.setenv("SPECLIB_SOLUTIONS", "1")
     assert attempt(lambda x: x, doubles, reference) is reference
     assert "the course's answer is used" in capsys.readouterr().out
     with pytest.raises(AssertionError, match="With 2, it is 4"):
         attempt(reference, doubles, lambda x: x)
+
+
+def test_a_guess_is_told_as_it_was_typed():
+    assert [guess(x) for x in (None, 0, 0.8, 1e-05, "K = 4")] == ["none yet", "0", "0.8", "1e-05", "K = 4"]
 
 
 # What readers write. Each is judged by the checker of its exercise, and has to be told the fragment.

@@ -16,7 +16,7 @@ from speclib.figures import lookup
 from speclib.figures.lookup import lookup_figure
 from speclib.figures.lookup_board import LEFTMOST, RECENT, LookupBoard
 from speclib.figures.lookup_kinds import kinds_figure
-from speclib.figures.lookup_rounds import leftmost_draft, locate, replay, tokens_per_round
+from speclib.figures.lookup_rounds import leftmost_draft, locate, rounds_of, tokens_per_round
 from speclib.figures.lookup_step import PHASES, lookup_step, steps
 from speclib.rows import Run, by_kind
 from speclib.toy import TableLM
@@ -72,7 +72,7 @@ def sentence(fig):
 def test_replayed_rounds_are_those_of_the_loop(k, max_ngram, max_new):
     prompt = [0, 1, 2, 0, 1]
     rounds = list(decode(table(), LookupDrafter(max_ngram), prompt, k=k, stop=Stop(max_new)))
-    seen = replay(prompt, greedy(prompt, max_new), k, max_ngram)
+    seen = rounds_of(prompt, greedy(prompt, max_new), k, max_ngram)
     assert [(r.tokens, r.drafted, r.accepted, r.checked) for r in rounds] == [
         (list(r.tokens), r.drafted, r.accepted, r.checked) for r in seen
     ]
@@ -80,7 +80,7 @@ def test_replayed_rounds_are_those_of_the_loop(k, max_ngram, max_new):
 
 
 def test_every_outcome_occurs_in_these_rounds():
-    seen = [r for k in (1, 2, 5) for r in replay([0, 1, 2, 0, 1], greedy([0, 1, 2, 0, 1], 24), k, 2)]
+    seen = [r for k in (1, 2, 5) for r in rounds_of([0, 1, 2, 0, 1], greedy([0, 1, 2, 0, 1], 24), k, 2)]
     assert {r.last for r in seen} == {"fix", "bonus", "plain"}
 
 
@@ -105,7 +105,7 @@ def test_the_leftmost_match_is_another_one_and_only_for_comparison():
     assert lookup_draft(text, 2) == [9, 1] and leftmost_draft(text, 2) == [8, 1]
     assert leftmost_draft([1, 2], 2) == [] == leftmost_draft([], 2)
     new = [9, 1, 9, 1, 9, 1]
-    recent, left = replay(text, new, 2, 1), replay(text, new, 2, 1, leftmost_draft)
+    recent, left = rounds_of(text, new, 2, 1), rounds_of(text, new, 2, 1, leftmost_draft)
     assert tokens_per_round(recent) > tokens_per_round(left)
     assert left[0].found.start == 1 and [t for r in left for t in r.tokens] == new
 
@@ -119,7 +119,7 @@ def test_the_end_the_match_and_what_followed_are_marked():
         ("one", "suffix"), ("two", "suffix"), ("three", "source"), ("nine", "source"), ("one", "suffix"),
         ("two", "suffix"), ("three", "draft"), ("nine", "draft"),
     ]  # fmt: skip
-    assert labels(fig) == ["match", "what followed", "last 2", "draft", "draft"]
+    assert labels(fig) == ["match", "what followed", "last 2", "? draft", "? draft"]
 
 
 def test_a_verdict_is_told_in_words_and_struck_through():
@@ -127,7 +127,7 @@ def test_a_verdict_is_told_in_words_and_struck_through():
     assert kinds(fig)[-4:] == [
         ("three", "kept"), ("<s>nine</s>", "rejected"), ("<s>one</s>", "unchecked"), ("four", "fix"),
     ]  # fmt: skip
-    assert labels(fig)[-4:] == ["✓ kept", "✗ rejected", "unchecked", "+ fix"]
+    assert labels(fig)[-4:] == ["✓ kept", "✗ rejected", "– unchecked", "+ fix"]
     full = lookup_figure(WORDS, 2, 0, ["three", "nine"], 2, "bonus", "one")
     assert [kind for _, kind in kinds(full)[-3:]] == ["kept", "kept", "fix"] and labels(full)[-1] == "★ bonus"
 
@@ -135,7 +135,7 @@ def test_a_verdict_is_told_in_words_and_struck_through():
 def test_a_miss_and_a_plain_step():
     assert "nothing: a miss" in labels(lookup_figure(WORDS[:3], 0, None))
     plain = lookup_figure(WORDS[:3], 0, None, (), 0, "plain", "nine")
-    assert kinds(plain)[-1] == ("nine", "fix") and labels(plain) == ["target"]
+    assert kinds(plain)[-1] == ("nine", "plain") and labels(plain) == ["· plain"]
 
 
 def test_the_end_of_the_text_wins_where_it_overlaps_the_match():
@@ -170,7 +170,7 @@ def test_every_step_of_a_generation_can_be_drawn_and_says_its_round():
     prompt = [0, 1, 2, 0, 1]
     text = [*prompt, *greedy(prompt, 24)]
     for k, n in ((1, 1), (5, 4)):
-        rounds = replay(prompt, text[5:], k, n)
+        rounds = rounds_of(prompt, text[5:], k, n)
         heights = set()
         for step in range(steps(rounds)):
             fig = lookup_step(text, rounds, step, token_text, n)
@@ -190,11 +190,11 @@ def test_every_step_of_a_generation_can_be_drawn_and_says_its_round():
 
 def test_the_sentence_says_how_far_back_and_what_was_not_found():
     text = [1, 2, 3, 9, 7, 2, 3, 9, 8]
-    fig = lookup_step(text, replay(text[:7], text[7:], 2, 4), 0, token_text, 4)
+    fig = lookup_step(text, rounds_of(text[:7], text[7:], 2, 4), 0, token_text, 4)
     assert "The last 2 tokens stood in the text before, 4 places back (of 3 … 4 there is no match)" in sentence(fig)
-    miss = lookup_step([1, 2, 3, 4], replay([1, 2], [3, 4], 2, 3), 0, token_text, 3)
+    miss = lookup_step([1, 2, 3, 4], rounds_of([1, 2], [3, 4], 2, 3), 0, token_text, 3)
     assert "Not even the last token" in sentence(miss)
-    last = lookup_step([1, 1, 1], replay([1, 1], [1], 2, 3), 0, token_text, 3)
+    last = lookup_step([1, 1, 1], rounds_of([1, 1], [1], 2, 3), 0, token_text, 3)
     assert "Only one token is left" in sentence(last)
 
 

@@ -54,6 +54,12 @@ def test_latency_and_throughput_are_those_measured():
     go.Figure(fig)
 
 
+def test_plain_and_speculative_look_the_same_in_any_order():
+    one = by_concurrency({"plain": {}, "b": {}}, LEVELS)["data"]
+    other = by_concurrency({"b": {}, "plain": {}}, LEVELS)["data"]
+    assert one[0]["marker"] == other[2]["marker"] != one[2]["marker"] == other[0]["marker"]
+
+
 def test_the_figure_keeps_its_shape_while_it_grows():
     full, empty = by_concurrency(FOUND, LEVELS), by_concurrency({"plain": {}, "fast": {}}, LEVELS)
     assert sentence(empty) == "Nothing is measured yet."

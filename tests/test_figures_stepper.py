@@ -14,7 +14,7 @@ from speclib.checks.greedy import Near
 from speclib.context import Context
 from speclib.decode import Stop, decode, spec_greedy
 from speclib.drafters import LookupDrafter
-from speclib.figures import live, page
+from speclib.figures import live, page, style
 from speclib.figures.paged import paged_rollback
 from speclib.figures.stepper import COLUMNS, PHASES, kinds, stepper_html, steps
 from speclib.figures.stepper_board import Stepper
@@ -193,11 +193,12 @@ def test_the_sentences_count_what_is_drafted_kept_and_cut():
 
 
 def test_no_meaning_is_carried_by_colour_alone():
+    assert len({role.mark for role in style.ROLES.values()}) == len(style.ROLES)
     first = words(stepper_html(trace(), 0, token_text))
     assert first.count("draft") >= 4
     fixed = next(i for i, r in enumerate(trace().rounds) if r.last == "fix" and len(r.drafts) > 2)
     page = stepper_html(trace(), 3 * fixed + 1, token_text)
-    for mark in ("✗ rejected", "unchecked", "+ fix"):
+    for mark in ("✗ rejected", "– unchecked", "+ fix"):
         assert mark in words(page)
     assert "line-through" in page
     assert " cut " in words(stepper_html(trace(), 3 * fixed + 2, token_text))

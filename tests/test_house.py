@@ -90,6 +90,19 @@ def test_nothing_is_there_that_no_one_calls():
     assert set(unused) == FOR_TESTS
 
 
+COLOUR = re.compile(r"#[0-9a-fA-F]{3,8}\b|\b(rgb|hsl)a?\(|['\"](white|black|gr[ae]y|red|green|blue)['\"]")
+
+
+def test_colours_are_written_in_one_file():
+    found = [
+        f"{file.name}: {match.group()}"
+        for file in (PACKAGE / "figures").glob("*.py")
+        if file.name != "style.py"
+        for match in COLOUR.finditer(file.read_text(encoding="utf-8"))
+    ]
+    assert found == [], "use a name of the palette, or style.tint"
+
+
 FORBIDDEN = {
     r"\bassistant model\b|\bassistant_model\b": "draft",
     r"\bgamma\b|\bγ\b": "K",

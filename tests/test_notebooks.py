@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import base64
 import importlib.util
 import re
+import struct
+import zlib
 from pathlib import Path
 
 import nbformat
@@ -47,6 +50,35 @@ def test_the_notebook_has_the_parts_that_every_notebook_has(path):
     assert 25 <= len(code) <= 45
     assert any("raise Todo" in c for c in code)
     assert not any(re.search(r"manual_seed|random\.seed|^\s*global ", c, re.M) for c in code)
+
+
+@pytest.mark.parametrize("number", range(len(NAMES)), ids=NAMES)
+def test_the_notebook_says_what_it_takes_and_stands_between_two_others(number):
+    nb = nbformat.read(ROOT / "notebooks" / f"{NAMES[number]}.ipynb", as_version=4)
+    first, last = (" ".join(cell.source.split()) for cell in (nb.cells[0], nb.cells[-1]))
+    assert re.match(rf"# {number + 1:02} · .+ \*About \d+ minutes, exercises included\. No step needs a GPU\.\*", first)
+    assert "At the end of this notebook you can" in first and "](attachment:" in first
+    before, after = NAMES[max(0, number - 1)], NAMES[min(number + 1, len(NAMES) - 1)]
+    if number:
+        assert "Before this: [" in first and f"]({before}.ipynb)" in first and "**Before:** [" in last
+    if number < len(NAMES) - 1:
+        assert f"**Next:** [`{after}`]({after}.ipynb)" in last
+
+
+def png_of(rows: bytes, level: int, cut: int) -> bytes:
+    """A grey PNG, 64 wide, its pixels compressed at a level and cut into two chunks."""
+    pixels = zlib.compress(rows, level)
+    head = struct.pack(">IIBBBBB", 64, len(rows) // 65, 8, 0, 0, 0, 0)
+    parts = [(b"IHDR", head), (b"IDAT", pixels[:cut]), (b"IDAT", pixels[cut:]), (b"IEND", b"")]
+    chunks = (struct.pack(">I", len(b)) + k + b + struct.pack(">I", zlib.crc32(k + b)) for k, b in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def test_pictures_are_packed_and_stay_the_same():
+    rows = b"".join(b"\0" + bytes((i * j) % 7 for j in range(64)) for i in range(50))
+    small = tool.packed(png_of(rows, 1, 40))
+    assert small == png_of(rows, 9, 10_000).replace(struct.pack(">I4sI", 0, b"IDAT", zlib.crc32(b"IDAT")), b"")
+    assert len(small) < len(png_of(rows, 1, 40)) and tool.packed(small) == small
 
 
 def good() -> nbformat.NotebookNode:
@@ -195,11 +227,13 @@ def test_outputs_puts_the_newest_still_into_the_file(tmp_path, monkeypatch):
     nb = good()
     nb.cells.insert(0, nbformat.v4.new_markdown_cell("![](attachment:a.png)", id="top"))
     nb.cells[0]["attachments"] = {"a.png": {"image/png": "b2xk"}}
-    (tmp_path / "a.png").write_bytes(b"new")
+    new = png_of(bytes(65), 9, 3)
+    (tmp_path / "a.png").write_bytes(new)
     nbformat.write(nb, tmp_path / "some.ipynb")
     monkeypatch.setattr(tool, "STILLS", tmp_path)
     tool.make_outputs(tmp_path / "some.ipynb")
-    assert nbformat.read(tmp_path / "some.ipynb", 4).cells[0].attachments == {"a.png": {"image/png": "bmV3"}}
+    got = nbformat.read(tmp_path / "some.ipynb", 4).cells[0].attachments["a.png"]["image/png"]
+    assert base64.b64decode(got) == tool.packed(new)
 
 
 def test_outputs_leaves_the_file_alone_when_a_cell_fails(tmp_path):

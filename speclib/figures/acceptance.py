@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from speclib.decode import Round
 from speclib.figures import style
-from speclib.figures.style import AMBER, BLUE, GREEN, INK, RED, Figure, axis, bar, note, scatter
+from speclib.figures.style import AMBER, BLUE, CLEAR, INK, ROLES, Figure, axis, bar, note, scatter
 
-# What a token of the text was in its round: its colour, a tint, a sign, and the border, so that no colour stands alone.
-_LOOKS = {
-    "kept": (BLUE, "rgba(47,111,222,.20)", "✓", "solid"),
-    "fix": (RED, "rgba(214,69,80,.14)", "✗", "dashed"),
-    "bonus": (GREEN, "rgba(46,158,107,.22)", "★", "double"),
-    "plain": (INK, "transparent", "·", "dotted"),
+# What a token of the text was in its round.
+_WORDS = {
+    "kept": "a kept draft",
+    "fix": "the fix, where a draft was rejected",
+    "bonus": "the bonus, after all were kept",
+    "plain": "a plain step",
 }
 _CSS = f"""<style>
-.sl-strip {{ font: 12px/1.25 {style.FONT}; width: {style.WIDTH}px; color: var(--jp-ui-font-color1, {style.INK}); }}
+.sl-strip {{ font: 12px/1.25 {style.FONT}; width: {style.WIDTH}px; color: {style.PAGE_INK}; }}
 .sl-strip i {{ display: inline-block; border: 1px solid; border-radius: 3px; padding: 0 2px; margin: 1px 0 1px 1px;
   white-space: pre; text-align: center; min-width: 10px; font-style: normal; }}
 .sl-strip i:first-child {{ margin-left: 7px; }}
@@ -24,8 +24,8 @@ _CSS = f"""<style>
 .sl-strip p {{ margin: 4px 0; }}
 """
 _CSS += "".join(
-    f".sl-strip .{role} {{ border: 1px {border} {colour}; background: {tint}; }}\n"
-    for role, (colour, tint, _, border) in _LOOKS.items()
+    f".sl-strip .{role} {{ border: 1px {look.border} {look.colour}; background: {look.fill}; }}\n"
+    for role, look in ROLES.items()
 )
 _CSS += "</style>"
 
@@ -48,19 +48,11 @@ def strip_html(rounds: Sequence[Round], token_text: Callable[[int], str]) -> str
         cells.append(f'<span title="round {number}: {r.accepted} of {r.drafted} drafts kept">')
         for token, role in zip(r.tokens, roles(r), strict=True):
             text = style.readable(token_text(token))
-            cells.append(f'<i class="{role}">{text}<small>{_LOOKS[role][2]}</small></i>')
+            cells.append(f'<i class="{role}">{text}<small>{ROLES[role].mark}</small></i>')
         cells.append("</span>")
-    counts = {role: sum(roles(r).count(role) for r in rounds) for role in _LOOKS}
-    legend = " &nbsp; ".join(f"{_LOOKS[role][2]} {_WORDS[role]}: {n}" for role, n in counts.items() if n)
+    counts = {role: sum(roles(r).count(role) for r in rounds) for role in _WORDS}
+    legend = " &nbsp; ".join(f"{ROLES[role].mark} {_WORDS[role]}: {n}" for role, n in counts.items() if n)
     return f'{_CSS}<div class="sl-strip"><p>{legend}</p>{"".join(cells)}</div>'
-
-
-_WORDS = {
-    "kept": "a kept draft",
-    "fix": "the fix, where a draft was rejected",
-    "bonus": "the bonus, after all were kept",
-    "plain": "a plain step",
-}
 
 
 def by_position(kept: Sequence[float], checked: Sequence[float], alpha: float) -> Figure:
@@ -153,7 +145,7 @@ def alphas(values: Mapping[str, tuple[float, int]], sentence: str) -> Figure:
     )
 
 
-_OUTLINE = {"color": "rgba(0,0,0,0)", "line": {"color": AMBER, "width": 1.5}}
+_OUTLINE = {"color": CLEAR, "line": {"color": AMBER, "width": 1.5}}
 
 
 def schedules(runs: Mapping[str, Sequence[Round]]) -> Figure:

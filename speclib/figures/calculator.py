@@ -12,7 +12,7 @@ from scipy.ndimage import distance_transform_edt
 
 from speclib import speedup as formulas
 from speclib.figures import style
-from speclib.figures.style import AMBER, BLUE, GREEN, INK, RED, Figure, axis, note, scatter
+from speclib.figures.style import AMBER, BLUE, CLEAR, DARK_INK, GREEN, INK, RED, WHITE, Figure, axis, note, scatter
 
 Formula = Callable[[float, int, float, float], float]  # α, K, c, v(K) → speedup
 
@@ -38,11 +38,11 @@ def calculator_figure(
     points: Sequence[Point] = (),
     formula: Formula = formulas.speedup,
 ) -> Figure:
-    """F6: speedup against K with the best K, free drafts, the ceiling and break-even; beside it a map of the best K.
+    """F6: speedup against K with the best K, free drafts, their limit and break-even; beside it a map of the best K.
 
     alpha: in [0, 1]. c: at least 0; the map ends at `MOST_C`. v: v[K] for K = 0 … the largest K that is drawn.
     points: as measured, laid on the curve. formula: whose speedup the curve shows.
-    Taught in notebook 05_sweep, section 'The calculator'.
+    Taught in notebook 05_sweep, section 'Drag it: the calculator'.
     """
     ks = list(range(len(v)))
     curve = [float(formula(alpha, k, c, v[k])) for k in ks]
@@ -62,17 +62,17 @@ def calculator_figure(
             y=curve,
             mode="lines+markers",
             line={"color": BLUE, "width": 2.5},
-            marker={"size": 6, "color": BLUE},
+            marker={"symbol": "circle-open", "size": 6, "color": BLUE},
             hovertemplate="K = %{x}: %{y:.3f} ×<extra></extra>",
         ),
         scatter(
             x=[best],
             y=[curve[best]],
             mode="markers",
-            marker={"symbol": "star", "size": 16, "color": GREEN, "line": {"width": 1, "color": "white"}},
+            marker={"symbol": "star", "size": 16, "color": GREEN, "line": {"width": 1, "color": WHITE}},
             hovertemplate="best: K = %{x}, %{y:.3f} ×<extra></extra>",
         ),
-        _measured(points),
+        measured(points, mode="markers", hovertemplate="measured, K = %{x}: %{y:.2f} ×<extra></extra>"),
         *best_k_map(tuple(v)),
         scatter(
             x=[alpha],
@@ -80,7 +80,7 @@ def calculator_figure(
             xaxis="x2",
             yaxis="y2",
             mode="markers",
-            marker={"symbol": "circle", "size": 13, "color": "white", "line": {"width": 3, "color": "#1F2933"}},
+            marker={"symbol": "circle", "size": 13, "color": WHITE, "line": {"width": 3, "color": DARK_INK}},
             hovertemplate="α = %{x:.2f}, c = %{y:.3f}<extra></extra>",
             cliponaxis=False,
         ),
@@ -102,10 +102,12 @@ def calculator_figure(
     side, shift = ("bottom", 9) if any(best == p.K for p in points) else ("top", -9)
     small = {"xref": "x", "yref": "y", "font": {"size": 12, "color": INK}}
     fig["layout"]["annotations"] += [
-        note(f"ceiling 1 ÷ (1 − α) = {limit} {high}".rstrip(), x=-0.2, y=shown, xanchor="left", **small)
+        note(f"limit 1 ÷ (1 − α) = {limit} {high}".rstrip(), x=-0.2, y=shown, xanchor="left", **small)
         | {"yanchor": "top" if shown > 0.93 * top else "bottom"},
         note("plain decoding: break-even", x=right, y=1, xanchor="right", yanchor="top", **small),
-        note("if drafts cost nothing", x=right, y=free[-1], xanchor="right", yanchor="top", yshift=-5, **small),
+        note("if drafts cost nothing", x=right, y=free[-1], xanchor="right", **small)
+        # Where the best K is the last, its own label stands below.
+        | ({"yanchor": "bottom", "yshift": 5} if best == ks[-1] else {"yanchor": "top", "yshift": -5}),
         note(f"K = {best}", x=best, y=curve[best], xanchor="center", yanchor=side, yshift=shift, **small)
         | {"font": {"size": 13, "color": INK}},
         note("<b>best K</b> for every α and c", x=0, y=1, xanchor="left", yanchor="bottom", yshift=4)
@@ -123,7 +125,7 @@ def _sentence(alpha: float, c: float, best: int, times: float, v: Sequence[float
     limit = formulas.break_even_c(alpha, v, k_max=len(v) - 1)
     if best == 0:
         return f"<b>✕ plain decoding wins</b>: no K is faster. {_break_even(limit)}"
-    word = "" if best < len(v) - 1 else ", the largest that is drawn"
+    word = "" if best < len(v) - 1 else " or more"
     return f"best K = <b>{best}</b>{word}: <b>{times:.2f} ×</b> plain decoding. {_break_even(limit)}"
 
 
@@ -131,21 +133,16 @@ def _break_even(limit: float) -> str:
     return f"It breaks even up to c = {limit:.2f}." if limit > 0 else "Not even free drafts would pay."
 
 
-def _measured(points: Sequence[Point]) -> dict[str, Any]:
-    size = {"color": INK, "thickness": 1.5, "width": 4}
+def measured(points: Sequence[Point], **more: Any) -> dict[str, Any]:
+    """The trace of measured speedups, with their intervals as whiskers; of one empty point if there is none."""
+    up, down = [p.high - p.speedup for p in points] or [0], [p.speedup - p.low for p in points] or [0]
     return scatter(
         x=[p.K for p in points] or [None],
         y=[p.speedup for p in points] or [None],
-        mode="markers",
-        marker={"symbol": "diamond", "size": 10, "color": AMBER, "line": {"width": 1.5, "color": INK}},
-        error_y={
-            "type": "data",
-            "array": [p.high - p.speedup for p in points] or [0],
-            "arrayminus": [p.speedup - p.low for p in points] or [0],
-            **size,
-        },
-        hovertemplate="measured, K = %{x}: %{y:.2f} ×<extra></extra>",
+        marker={"symbol": "circle", "size": 10, "color": BLUE, "line": {"width": 1.5, "color": INK}},
+        error_y={"type": "data", "array": up, "arrayminus": down, "color": INK, "thickness": 1.5, "width": 4},
         cliponaxis=False,
+        **more,
     )
 
 
@@ -186,7 +183,7 @@ def best_k_map(v: tuple[float, ...]) -> tuple[dict[str, Any], ...]:
         mode="lines",
         line={"color": RED, "width": 1},
         fill="toself",
-        fillcolor="rgba(214, 69, 80, 0.10)",
+        fillcolor=style.tint(RED, 0.1),
         hoverinfo="skip",
     )
     words = scatter(
@@ -213,20 +210,10 @@ def _place(region: np.ndarray, k: int) -> tuple[float, float, str, str] | None:
     if room[row, column] < 0.024:
         return None
     text = "<b>K = 0: plain</b>" if k == 0 else f"K = {k}" if k < 3 else str(k)
-    return float(ALPHAS[column]), float(CS[row]), text, INK if k == 0 else _ink_on(k)
+    return float(ALPHAS[column]), float(CS[row]), text, INK if k == 0 else DARK_INK if k < 6 else WHITE
 
 
-def _shade(k: int) -> str:
-    """From pale to deep blue, quickest where K is small."""
-    part = math.log(k) / math.log(MOST_K) if k > 1 else 0.0
-    pale, deep = (214, 228, 250), (20, 52, 110)
-    return f"rgb({', '.join(str(round(a + part * (b - a))) for a, b in zip(pale, deep, strict=True))})"
-
-
-def _ink_on(k: int) -> str:
-    return "#1F2933" if k < 6 else "#FFFFFF"
-
-
-_SHADES = ["rgba(0,0,0,0)", *(_shade(k) for k in range(1, MOST_K + 1))]
+# From pale to deep blue, quickest where K is small.
+_SHADES = [CLEAR, *(style.blues(math.log(k) / math.log(MOST_K)) for k in range(1, MOST_K + 1))]
 # A step for each K: both ends of its share have its colour.
 _SCALE = [[(k + end) / (MOST_K + 1), shade] for k, shade in enumerate(_SHADES) for end in (0, 1)]

@@ -21,7 +21,7 @@ class Calculator(Board):
 
     formula: whose speedup the curve shows, called with α, K, c and v(K). alpha, c: where the sliders stand at first; a
     c beyond the slider's end is drawn at its end. points: measured. v: v[K] for K = 0 …, as measured, if it was.
-    Taught in notebook 05_sweep, section 'The calculator'.
+    Taught in notebook 05_sweep, section 'Drag it: the calculator'.
     """
 
     def __init__(
@@ -55,6 +55,9 @@ class Calculator(Board):
             disabled=v is None,
             layout={"width": "300px", "margin": "2px 0 0 12px"},
         )
+        # As measured, v has no slope, and ends where the sweep did: what then moves nothing is locked.
+        self.measured.observe(lambda _: self._lock(), "value")
+        self._lock()
         controls = [self.alpha, self.c, self.slope, self.most, self.measured]
         rows = [widgets.HBox([self.alpha, self.c]), widgets.HBox([self.slope, self.most]), self.measured]
         text = "Figure: speedup against K with the best K marked, and beside it the best K for every α and c."
@@ -67,10 +70,10 @@ class Calculator(Board):
             return self._v[: self.most.value + 1]
         return [1 + self.slope.value * k for k in range(self.most.value + 1)]
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        # Displayed again with its points, it leaves the picture out: one of this size is what a file has room for.
-        data, metadata = super()._repr_mimebundle_(**kwargs)
-        return {k: x for k, x in data.items() if k != "image/png" or not self.points}, metadata
+    def _lock(self) -> None:
+        measured = self.measured.value
+        self.slope.disabled = measured
+        self.most.max = max(self.most.min, len(self._v) - 1) if measured else MOST_K
 
     def _figure(self) -> Figure:
         points = [p for p in self.points if len(self.v) > p.K]

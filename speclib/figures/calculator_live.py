@@ -9,8 +9,9 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from speclib.figures import style
+from speclib.figures.calculator import Point, measured
 from speclib.figures.live import Board
-from speclib.figures.style import AMBER, BLUE, INK, Figure, axis, note, scatter
+from speclib.figures.style import AMBER, INK, Figure, axis, note, scatter
 from speclib.rows import Row, Run, table
 
 
@@ -24,17 +25,12 @@ def race_figure(rows: Sequence[Row], ks: Sequence[int], recorded: Sequence[Row] 
     before = [row for row in recorded if row.K]
     places = {k: i for i, k in enumerate(sorted({*ks, *(row.K for row in before)}))}
     seen = sorted(of)
-    found = {"x": [places[k] for k in seen] or [None]}
-    speedups = [of[k].speedup for k in seen]
-    whiskers = {
-        "type": "data",
-        "array": [of[k].interval[1] - of[k].speedup for k in seen] or [0],
-        "arrayminus": [of[k].speedup - of[k].interval[0] for k in seen] or [0],
-        "color": BLUE,
-        "thickness": 1.5,
-        "width": 5,
+    points = [Point(places[k], of[k].speedup, *of[k].interval) for k in seen]
+    told = {
+        "text": [f"{p.speedup:.2f}" for p in points] or [""],
+        "textposition": "middle right",
+        "textfont": {"size": 11},
     }
-    told = {"text": [f"{x:.2f}" for x in speedups] or [""], "textposition": "middle right", "textfont": {"size": 11}}
     traces = [
         scatter(
             x=[-0.5, len(places) - 0.5],
@@ -54,23 +50,20 @@ def race_figure(rows: Sequence[Row], ks: Sequence[int], recorded: Sequence[Row] 
             hovertemplate="recorded: %{y:.2f} ×<extra></extra>",
             showlegend=bool(before),
         ),
-        scatter(
-            y=speedups or [None],
+        measured(
+            points,
             mode="markers+text",
-            marker={"symbol": "circle", "size": 10, "color": BLUE},
-            error_y=whiskers,
             name="measured, with 95 % interval",
             hovertemplate="measured: %{y:.2f} ×<extra></extra>",
             **told,
-            **found,
         ),
         scatter(
+            x=[p.K for p in points] or [None],
             y=[of[k].predicted for k in seen] or [None],
             mode="markers",
             marker={"symbol": "diamond-open", "size": 13, "color": AMBER, "line": {"width": 2}},
             name="predicted from AL, c and v",
             hovertemplate="predicted: %{y:.2f} ×<extra></extra>",
-            **found,
         ),
     ]
     highest = [of[k].interval[1] for k in seen] + [row.speedup for row in before] + [of[k].predicted for k in seen]

@@ -21,17 +21,20 @@ from speclib.figures.page import PageBoard
 WAYS = ("plain", "speculative")
 _LABEL = {"description_width": "60px"}
 _CSS = f"""<style>
-.sl-chat {{ display: flex; gap: 16px; font: 14px/1.55 {style.FONT}; color: var(--jp-ui-font-color1, {style.INK}); }}
+.sl-chat {{ display: flex; gap: 16px; font: 14px/1.55 {style.FONT}; color: {style.PAGE_INK}; }}
 .sl-chat > div {{ flex: 1 1 0; min-width: 0; }}
 .sl-chat .text {{ white-space: pre-wrap; overflow-wrap: anywhere; min-height: 96px; margin: 4px 0 8px;
   padding: 8px 10px; border: 1px solid {style.GRID}; border-radius: 4px; }}
-.sl-chat .kept {{ background: {style.BLUE}38; border-bottom: 2px solid {style.BLUE}; }}
-.sl-chat .bonus {{ border-bottom: 2px dotted {style.GREEN}; }}
 .sl-chat b {{ font-weight: 600; }}
-</style>"""
+"""
+_CSS += "".join(
+    f".sl-chat .{role} {{ background: {look.fill}; border-bottom: 3px {look.border} {look.colour}; }}\n"
+    for role, look in style.ROLES.items()
+)
+_CSS += "</style>"
 _KEY = (
     '<div class="sl-chat" style="font-size: 13px; margin-bottom: 6px"><span><span class="kept">kept drafts</span> · '
-    '<span class="bonus">the bonus</span> · the rest is the target’s own: a fix, or a step without drafts</span></div>'
+    '<span class="fix">a fix or the bonus</span> · the rest are steps without drafts</span></div>'
 )
 
 
@@ -189,9 +192,9 @@ def _column(said: Said) -> str:
     text = ""
     for tokens, drafted, accepted in said.rounds:
         for i, token in enumerate(tokens):
-            look = "kept" if i < accepted else "bonus" if drafted and accepted == drafted else ""
+            look = "kept" if i < accepted else "bonus" if accepted == drafted else "fix"
             shown = html.escape(token)
-            text += f'<span class="{look}">{shown}</span>' if look else shown
+            text += f'<span class="{look}">{shown}</span>' if drafted else shown
     if said.error:
         foot = f'<span role="alert" style="color:{style.RED}">⚠ {html.escape(said.error)}</span>'
     elif said.usage is None:

@@ -70,7 +70,7 @@ def roofline_board(
     shapes: by the name of a pair its "target" and, if any, "draft", as `roofline_figure` takes them; the first is
     shown at first. machines: presets, which set the two sliders. measured: for some pairs the measured seconds by
     tokens, drawn when the last of the machines is chosen, for one sequence and for weights of measured_bits.
-    Taught in notebook 02_verify_cost, section 'Drag it'.
+    Taught in notebook 02_verify_cost, section 'Drag it: the roofline'.
     """
     pair = _choice("models", list(shapes))
     preset = _choice("machine", [m.name for m in machines])

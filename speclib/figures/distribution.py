@@ -9,19 +9,7 @@ from torch import Tensor
 
 from speclib.distributions import slice_at
 from speclib.figures import style
-from speclib.figures.style import (
-    BLUE,
-    DEEP_BLUE,
-    INK,
-    OUT,
-    Figure,
-    axis,
-    bar,
-    hatch,
-    readable,
-    scatter,
-    share,
-)
+from speclib.figures.style import BLUE, DEEP_BLUE, INK, OUT, Figure, axis, bar, hatch, readable, scatter, share
 
 ROW = 23  # pixels of a bar with its gap
 
@@ -140,7 +128,7 @@ def unit_interval(p: Tensor, order: Tensor, token_text: Callable[[int], str], u:
             insidetextanchor="middle",
             textangle=0,
             constraintext="none",
-            insidetextfont={"color": ["white"] * n + [INK], "size": 12},
+            insidetextfont={"color": [style.WHITE] * n + [INK], "size": 12},
             marker=marker,
             customdata=[[name, s, s + w] for name, s, w in zip(names, starts, widths, strict=True)],
             hovertemplate="%{customdata[0]}: %{customdata[1]:.4f} to %{customdata[2]:.4f}<extra></extra>",
@@ -180,6 +168,6 @@ def slice_of(p: Tensor, u: float) -> tuple[int, float, float]:
     """
     # A stable order, as `topk` gives none among equals.
     weights, ids = p.sort(descending=True, stable=True)
-    place = slice_at(weights, u)
+    place = int(slice_at(weights, u))
     end = float(weights[: place + 1].sum(dtype=torch.float64))
     return int(ids[place]), end - float(weights[place]), end

@@ -6,7 +6,7 @@ import html
 from collections.abc import Collection, Sequence
 
 from speclib.figures import style
-from speclib.figures.style import AMBER, BLUE, GREEN, INK, OUT, RED, Figure, axis, bar, note, scatter
+from speclib.figures.style import AMBER, BLUE, CLEAR, GREY, INK, OUT, ROLES, Figure, axis, bar, note, scatter, tint
 
 ROWS = 12  # of the text that are shown at most; of a longer one, those around the match and the end
 
@@ -14,22 +14,18 @@ MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monos
 LEFT, INNER = 84, style.WIDTH - 84 - 14
 CHAR, PAD, GAP = 6.65, 9, 2  # pixels: a letter at 11 px, the room around a word, between two words
 PITCH, CELL, STRIP = 30, 18, 22
-CLEAR = "rgba(0,0,0,0)"
 
 # What a token can be: fill, border, its width, and the word below it, so that no colour stands alone.
 _LOOKS = {
-    "text": (CLEAR, "rgba(128,128,128,.35)", 1, ""),
-    "copied": ("rgba(47,111,222,.16)", "rgba(47,111,222,.5)", 1, "✓"),
+    "text": (CLEAR, tint(GREY, 0.35), 1, ""),
+    "copied": (tint(BLUE, 0.16), tint(BLUE, 0.5), 1, ROLES["kept"].mark),
     "match": (CLEAR, INK, 2.5, "match"),
-    "source": ("rgba(230,162,60,.25)", AMBER, 1.5, "what followed"),
+    "source": (tint(AMBER, 0.2), AMBER, 1.5, "what followed"),
     "suffix": (CLEAR, INK, 2.5, "last {n}"),
-    "draft": ("rgba(230,162,60,.25)", AMBER, 1.5, "draft"),
-    "kept": ("rgba(47,111,222,.3)", BLUE, 2, "✓ kept"),
-    "rejected": ("rgba(214,69,80,.14)", RED, 2, "✗ rejected"),
-    "unchecked": ("rgba(214,69,80,.05)", RED, 1, "unchecked"),
-    "fix": ("rgba(46,158,107,.2)", GREEN, 2, "+ fix"),
-    "bonus": ("rgba(46,158,107,.2)", GREEN, 2, "★ bonus"),
-    "plain": ("rgba(46,158,107,.2)", GREEN, 2, "target"),
+}
+_LOOKS |= {
+    kind: (role.fill, role.colour, 1 if kind == "unchecked" else 2, f"{role.mark} {kind}")
+    for kind, role in ROLES.items()
 }
 
 
@@ -104,7 +100,7 @@ def lookup_figure(
     None on a miss. proposed: the drafts. kept: how many the target kept, None before it was asked; last: what came
     behind them, "fix", "bonus" or "plain", and token its label. copied: places of the text that were kept drafts.
     answer: where the answer begins. rows: how many rows of text there is room for. sentence, foot: above and below.
-    Taught in notebook 06_lookup, section 'Step through it'.
+    Taught in notebook 06_lookup, section 'Drag it: where drafts are found'.
     """
     cells, marks = _Cells(), _marks(len(words), n, match, len(proposed), copied)
     lines = _wrap([_wide(w) for w in words])

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 from speclib.drafters import lookup_draft
 from speclib.figures import style
 from speclib.figures.live import Board
-from speclib.figures.lookup_rounds import Looked, LookupDraft, leftmost_draft, replay
+from speclib.figures.lookup_rounds import Looked, LookupDraft, leftmost_draft, rounds_of
 from speclib.figures.lookup_step import PHASES, lookup_step, steps
 from speclib.figures.page import moves
 from speclib.figures.style import Figure
@@ -92,7 +92,7 @@ class LookupBoard(Board):
         key = (prompt, self.k.value, self.n.value, leftmost)
         if key not in self._rounds:
             draft = leftmost_draft if leftmost else self.lookup
-            self._rounds[key] = replay(*self._texts[prompt], self.k.value, self.n.value, draft)
+            self._rounds[key] = rounds_of(*self._texts[prompt], self.k.value, self.n.value, draft)
         number, phase = divmod(self.step.value, len(PHASES))
         place = self.rounds[number].start if same else 0
         self._shown, self.rounds = prompt, self._rounds[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from speclib.figures import style
-from speclib.figures.style import AMBER, INK, OUT, Figure, axis, bar, scatter
+from speclib.figures.style import INK, OUT, Figure, axis, bar, scatter
 from speclib.rows import PLAIN, Row
 
 
@@ -17,6 +17,7 @@ def kinds_figure(rows: Mapping[str, Sequence[Row]], recorded: Mapping[str, Seque
     Taught in notebook 06_lookup, section 'Measure'.
     """
     names = list(dict.fromkeys(row.drafter for of in rows.values() for row in of))
+    looks = style.looks(names)
     in_order = (row for of in rows.values() for row in sorted(of, key=lambda row: names.index(row.drafter)))
     shown = [row for row in in_order if row.drafter != PLAIN]
     known = {(r.kind, r.drafter, r.K): r for of in (recorded or {}).values() for r in of}
@@ -32,7 +33,7 @@ def kinds_figure(rows: Mapping[str, Sequence[Row]], recorded: Mapping[str, Seque
             x=[row.speedup for row in shown],
             y=y,
             width=0.74,
-            marker={"color": AMBER},
+            marker={"color": [looks[row.drafter][0] for row in shown]},
             hovertemplate="%{x:.2f}× plain<extra></extra>",
         ),
         scatter(

@@ -77,7 +77,7 @@ def leftmost_draft(seq: list[int], K: int, max_ngram: int = 3) -> list[int]:
     return seq[found.start + found.n :][:K] if found else []
 
 
-def replay(
+def rounds_of(
     prompt: Sequence[int], new: Sequence[int], K: int, max_ngram: int, draft: LookupDraft = lookup_draft
 ) -> list[Looked]:
     """The rounds in which greedy decoding with `draft` writes the tokens `new` behind the prompt.
@@ -100,5 +100,5 @@ def replay(
 
 
 def tokens_per_round(rounds: Sequence[Looked]) -> float:
-    """AL of rounds that were replayed; NaN if there are none."""
+    """AL of rounds; NaN if there are none."""
     return Stats(list(rounds)).mean_accepted_length

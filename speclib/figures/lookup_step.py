@@ -21,7 +21,7 @@ def steps(rounds: Sequence[Looked]) -> int:
 def lookup_step(
     text: Sequence[int], rounds: Sequence[Looked], step: int, token_text: Callable[[int], str], max_ngram: int
 ) -> Figure:
-    """One step of a generation by lookup. text: prompt and answer. rounds: as `replay` gives them, at least one."""
+    """One step of a generation by lookup. text: prompt and answer. rounds: as `rounds_of` gives them, at least one."""
     number, phase = divmod(max(0, min(step, steps(rounds) - 1)), len(PHASES))
     seen, words = rounds[number], [style.readable(token_text(t), 12) for t in text]
     proposed = [style.readable(token_text(t), 12) for t in seen.drafts]

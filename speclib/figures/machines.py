@@ -8,7 +8,7 @@ from typing import Any
 from speclib.cost import SIZES
 from speclib.figures import style
 from speclib.figures.cost import log2_axis
-from speclib.figures.style import AMBER, BLUE, GREEN, INK, RED, Figure, axis, readable, scatter
+from speclib.figures.style import INK, Figure, axis, readable, scatter
 
 
 def machines_figure(found: Sequence[dict[str, Any]]) -> Figure:
@@ -17,21 +17,19 @@ def machines_figure(found: Sequence[dict[str, Any]]) -> Figure:
     Taught in notebook 02_verify_cost, section 'Other machines'.
     """
     dashes, symbols = ("solid", "dash", "dot", "dashdot"), ("circle", "diamond", "square", "x", "cross", "star")
-    colours = (BLUE, GREEN, AMBER, RED, INK)
     traces = []
     for i, record in enumerate(found):
         rows = record["models"]["target"]["verify"]
         one = next(row["median"] for row in rows if row["n"] == 1)
         label = f"{record['machine']['host']}, {record['what']}, {record['dtype']}, {1000 * one:.1f} ms for 1"
-        colour = colours[i % len(colours)]
         traces.append(
             scatter(
                 x=[row["n"] for row in rows],
                 y=[row["median"] / one for row in rows],
                 mode="lines+markers",
                 name=readable(label, 80).replace("␣", " "),
-                line={"color": colour, "dash": dashes[i % len(dashes)], "width": 2},
-                marker={"symbol": symbols[i % len(symbols)], "size": 8, "color": colour},
+                line={"color": INK, "dash": dashes[i % len(dashes)], "width": 2},
+                marker={"symbol": symbols[i % len(symbols)], "size": 8, "color": INK},
                 hovertemplate="%{x} tokens: %{y:.2f} × one<extra></extra>",
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from speclib.figures import style
-from speclib.figures.style import AMBER, BLUE, INK, OUT, RED, Figure, axis, note, scatter
+from speclib.figures.style import AMBER, BLUE, CLEAR, INK, OUT, RED, Figure, axis, note, scatter
 
 SLOTS = 4
 # What stands in each slot, block by block: text, drafts, and what is left behind without belonging to anything.
@@ -70,7 +70,7 @@ def _look(text: str) -> tuple[str, str]:
 
 
 def _box(x: float, y: float, colour: str, border: str) -> dict[str, Any]:
-    fill = colour if border == "solid" else "rgba(0,0,0,0)"
+    fill = colour if border == "solid" else CLEAR
     return {
         "type": "rect",
         "x0": x + 0.04,

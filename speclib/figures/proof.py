@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from speclib.distributions import overlap
-from speclib.figures.style import BLUE, PALE_BLUE, RED, WIDTH
+from speclib.figures.style import BLUE, GREY, PALE_BLUE, RED, WIDTH, stripes, tint
 
 _PIXELS = 380 / 0.6  # of a bar per unit of probability
 
@@ -34,7 +34,7 @@ def proof_html(words: Sequence[str], p: Tensor, q: Tensor, y: int, bug: bool = F
     equal = abs(out - py) < 5e-10
     verdict = f"= p({word}) ✓" if equal else f"but p({word}) = {py:.3f} ✕"
     pale = _hatched(refill) if bug else _bar(refill, PALE_BLUE)
-    kept, grey = _bar(both, BLUE), _bar(rejected, "rgba(128, 128, 128, .35)")
+    kept, grey = _bar(both, BLUE), _bar(rejected, tint(GREY, 0.35))
     end = f' <b style="color:{"inherit" if equal else RED}">{verdict}</b>'
     likely = "q(y) · min(1, p(y) / q(y)) = min(p(y), q(y))"
     lines = (
@@ -65,8 +65,7 @@ def _bar(value: float, colour: str) -> str:
 
 
 def _hatched(value: float) -> str:
-    lines = f"repeating-linear-gradient(135deg, {RED} 0 2px, transparent 2px 7px)"
-    return _block(value, f"background:{lines};box-shadow:inset 0 0 0 1px {RED}")
+    return _block(value, f"background:{stripes(RED)};box-shadow:inset 0 0 0 1px {RED}")
 
 
 def _block(value: float, look: str) -> str:

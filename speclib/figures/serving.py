@@ -9,11 +9,10 @@ from typing import Any
 from speclib.cost import roofline
 from speclib.figures import style
 from speclib.figures.cost import log2_axis
-from speclib.figures.style import AMBER, BLUE, GREEN, INK, RED, Figure, axis, note, scatter
+from speclib.figures.style import BLUE, GREEN, INK, Figure, axis, note, scatter
 from speclib.speedup import best_k, speedup
 
-# A row's colour and symbol, in the order of rows: colour never alone.
-LOOK = ((BLUE, "circle"), (AMBER, "diamond"), (GREEN, "square"), (RED, "x"))
+MOST_ROWS = 4
 USERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MOST_K = 12
 _MARGIN = {"l": 72, "r": 150, "t": 40, "b": 30}
@@ -24,14 +23,14 @@ def by_concurrency(summaries: Mapping[str, Mapping[int, Mapping[str, Any]]], lev
 
     summaries: by a row's label and concurrency what `bench_trace.summary` says; what is missing is not drawn. levels:
     the concurrencies of the axis. The number of traces and labels depends on the rows alone, so that a live figure can
-    be changed to it. ValueError: more rows than there are looks, or none.
+    be changed to it. ValueError: more rows than `MOST_ROWS`, or none.
     Taught in notebook 07_serve_and_bench, section 'Measure'.
     """
-    if not 1 <= len(summaries) <= len(LOOK):
-        raise ValueError(f"{len(summaries)} rows: give 1 to {len(LOOK)}")
+    if not 1 <= len(summaries) <= MOST_ROWS:
+        raise ValueError(f"{len(summaries)} rows: give 1 to {MOST_ROWS}")
     times, speeds, time_ends, speed_ends = [], [], [], []
-    for (label, of), (colour, symbol) in zip(summaries.items(), LOOK, strict=False):
-        name = style.readable(label, 24).replace("␣", " ")
+    for label, (colour, symbol) in style.looks(summaries).items():
+        of, name = summaries[label], style.readable(label, 24).replace("␣", " ")
         for what, dash, shape in (("ttft", "dot", f"{symbol}-open"), ("tpot", "solid", symbol)):
             spreads = [(of.get(c) or {}).get(what) for c in levels]
             ms = [1000 * s["p50"] if s else None for s in spreads]
@@ -42,11 +41,11 @@ def by_concurrency(summaries: Mapping[str, Mapping[int, Mapping[str, Any]]], lev
                 | {"error_y": whisker | {"thickness": 1.2, "width": 4}}
                 | {"hovertemplate": f"{name}, {what.upper()}, %{{x}} users: %{{y:,.0f}} ms<extra></extra>"}
             )
-            time_ends.append((f"{name}, {what.upper()}", _last(ms)))
+            time_ends.append((f"{name}, {what.upper()}", ms[-1]))
         speed = [(of.get(c) or {}).get("tokens_per_second") for c in levels]
         hover = {"hovertemplate": f"{name}, %{{x}} users: %{{y:.1f}} tokens/s<extra></extra>"}
         speeds.append(_line(levels, speed, colour, symbol, "solid") | hover)
-        speed_ends.append((name, _last(speed)))
+        speed_ends.append((name, speed[-1]))
     across = log2_axis("", min(levels), max(levels))
     upper = style.figure(
         times, 300, _load_sentence(summaries, levels), margin=_MARGIN, xaxis=across,
@@ -129,10 +128,6 @@ def _line(x: Sequence[int], y: Sequence[float | None], colour: str, symbol: str,
         x=list(x), y=list(y), mode="lines+markers", line={"color": colour, "width": 2, "dash": dash},
         marker={"symbol": symbol, "size": 9, "color": colour, "line": {"width": 2, "color": colour}}, cliponaxis=False,
     )  # fmt: skip
-
-
-def _last(values: Sequence[float | None]) -> float | None:
-    return values[-1]
 
 
 def _load_sentence(summaries: Mapping[str, Mapping[int, Mapping[str, Any]]], levels: Sequence[int]) -> str:

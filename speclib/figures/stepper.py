@@ -6,7 +6,7 @@ from collections.abc import Callable
 from html import escape
 
 from speclib.figures import style
-from speclib.figures.style import AMBER, BLUE, GREEN, RED
+from speclib.figures.style import AMBER, GREEN, PAGE_INK, RED, ROLES, Role, stripes, tint
 from speclib.watch import Cache, Seen, Trace
 
 TokenText = Callable[[int], str]
@@ -14,36 +14,20 @@ TokenText = Callable[[int], str]
 PHASES = ("draft", "verify", "cut back")
 COLUMNS = 12  # places of a cache that are shown: two before a round, eight drafts, and what follows them
 
-INK = f"var(--jp-ui-font-color1, {style.INK})"
 SOFT = f"var(--jp-ui-font-color2, {style.INK})"
-_TINT = {BLUE: "rgba(47,111,222,.16)", AMBER: "rgba(230,162,60,.22)", RED: "rgba(214,69,80,.12)"}
-_TINT[GREEN] = "rgba(46,158,107,.20)"
-_HATCH = "repeating-linear-gradient(135deg, rgba(214,69,80,.30) 0 2px, transparent 2px 7px)"
-
-# What a token can be: its colour, the word below it, and how its border is drawn, so that no colour stands alone.
-_LOOKS = {
-    "draft": (AMBER, "draft", "dashed"),
-    "kept": (BLUE, "✓ kept", "solid"),
-    "rejected": (RED, "✗ rejected", "solid"),
-    "unchecked": (RED, "unchecked", "dotted"),
-    "fix": (GREEN, "+ fix", "double"),
-    "bonus": (GREEN, "★ bonus", "double"),
-    "plain": (GREEN, "target", "double"),
-    "held": (AMBER, "", "solid"),
-}
-
-_MARKS = {"draft": "draft", "kept": "✓", "rejected": "✗", "unchecked": "–"}
+_LOOKS = ROLES | {"held": Role(AMBER, "", "solid")}
+_JUDGED = ("draft", "kept", "rejected", "unchecked")
 
 CSS = f"""<style>
-.sl-step {{ font: 13px/1.5 {style.FONT}; color: {INK}; width: {style.WIDTH}px; box-sizing: border-box; }}
+.sl-step {{ font: 13px/1.5 {style.FONT}; color: {PAGE_INK}; width: {style.WIDTH}px; box-sizing: border-box; }}
 .sl-step .head {{ min-height: 40px; margin: 6px 0; }}
 .sl-step .prompt {{ color: {SOFT}; opacity: .75; }}
-.sl-step .text {{ min-height: 132px; line-height: 2.0; border-left: 3px solid rgba(128,128,128,.3);
+.sl-step .text {{ min-height: 132px; line-height: 2.0; border-left: 3px solid {tint(style.GREY, 0.3)};
   padding: 2px 0 2px 12px; overflow-wrap: anywhere; }}
-.sl-step .t {{ white-space: pre-wrap; padding: 1px 0; border-bottom: 2px solid transparent; }}
+.sl-step .t {{ white-space: pre-wrap; padding: 1px 0; border-bottom: 3px solid transparent; }}
 .sl-step .tok {{ display: inline-flex; flex-direction: column; align-items: center; vertical-align: top;
   line-height: 1.25; margin: 3px 2px 0; }}
-.sl-step .tok b {{ font-weight: 500; border: 2px solid; border-radius: 5px; padding: 1px 5px; color: {INK}; }}
+.sl-step .tok b {{ font-weight: 500; border: 2px solid; border-radius: 5px; padding: 1px 5px; color: {PAGE_INK}; }}
 .sl-step .tok small, .sl-step .cell small {{ font-size: 10px; color: {SOFT}; }}
 .sl-step .s b, .sl-step .s .w {{ text-decoration: line-through; text-decoration-color: {RED}; }}
 .sl-step .off {{ text-decoration: underline wavy {RED} 1.5px; text-underline-offset: 5px; }}
@@ -68,7 +52,7 @@ def stepper_html(trace: Trace, step: int, token_text: TokenText) -> str:
     """One step of a generation: a sentence, the text with its drafts, and below it both caches.
 
     trace: as `watch.record` gives it. step: 0 … steps(trace) − 1, cut to that. token_text: from id to text.
-    Taught in notebook 03_greedy, section 'Step through it'.
+    Taught in notebook 03_greedy, section 'Drag it: one round'.
     """
     if not trace.rounds:
         return f'{CSS}<div class="sl-step">No round was recorded: ask for at least one token.</div>'
@@ -148,21 +132,25 @@ def _text(trace: Trace, number: int, phase: int, token_text: TokenText) -> str:
     return f'<div class="text">{"".join(out)}</div>'
 
 
+def _named(kind: str) -> str:
+    return f"{_LOOKS[kind].mark} {kind}"
+
+
 def _past(text: str, kind: str, wrong: bool) -> str:
-    colour, name, border = _LOOKS[kind]
-    label = f"{name} earlier" + (", not what plain greedy says" if wrong else "")
+    look = _LOOKS[kind]
+    label = f"{_named(kind)} earlier" + (", not what plain greedy says" if wrong else "")
     # A real line break would push the caches down the page, step by step.
     text = text.replace("\n", "⏎")
-    look = f"border-bottom: 2px {border} {colour}; background: {_TINT[colour]}"
-    return f'<span class="t{" off" if wrong else ""}" style="{look}" title="{label}">{escape(text)}</span>'
+    css = f"border-bottom: 3px {look.border} {look.colour}; background: {look.fill}"
+    return f'<span class="t{" off" if wrong else ""}" style="{css}" title="{label}">{escape(text)}</span>'
 
 
 def _chip(text: str, kind: str, wrong: bool) -> str:
-    colour, name, border = _LOOKS[kind]
-    name += " ≠" if wrong and kind not in ("rejected", "unchecked") else ""
+    look = _LOOKS[kind]
+    name = _named(kind) + (" ≠" if wrong and kind not in ("rejected", "unchecked") else "")
     struck = " s" if kind in ("rejected", "unchecked") else ""
-    look = f"border-color: {colour}; border-style: {border}; background: {_TINT[colour]}"
-    return f'<span class="tok {kind}{struck}"><b style="{look}">{text}</b><small>{name}</small></span>'
+    css = f"border-color: {look.colour}; border-style: {look.border}; background: {look.fill}"
+    return f'<span class="tok {kind}{struck}"><b style="{css}">{text}</b><small>{name}</small></span>'
 
 
 # --- the caches ---------------------------------------------------------------------------------------------
@@ -174,7 +162,7 @@ def _strips(trace: Trace, seen: Seen, phase: int, token_text: TokenText) -> str:
     judged = kinds(seen, phase)
     over = {"rejected", "unchecked"}
     shown = [_cell(word(token_text, t, 6), "kept", "") for t in text[first:]]
-    shown += [_cell(word(token_text, t, 6), kind, _LOOKS[kind][1]) for t, kind in judged if kind not in over]
+    shown += [_cell(word(token_text, t, 6), kind, _named(kind)) for t, kind in judged if kind not in over]
     length = seen.start + (len(seen.tokens) if phase else 0)
     rows = _row("text", f"{length} tokens", first, shown)
     scored = seen.target_cache[1]
@@ -193,7 +181,7 @@ def _cache_row(
     ghosts = sum(c.ghost for c in now)
     # With ghosts a place in the cache is no longer a place in the text: show the end of what there is.
     first = max(0, len(fullest) - COLUMNS) if ghosts else max(0, seen.start - 2)
-    judged = [k for _, k in kinds(seen, phase) if k in _MARKS] if phase < 2 else []
+    judged = [k for _, k in kinds(seen, phase) if k in _JUDGED] if phase < 2 else []
     cells = []
     for place, held in enumerate(fullest[first:], first):
         label, mark = word(token_text, held.token, 6), place - drafts_at
@@ -202,7 +190,7 @@ def _cache_row(
         elif now[place].ghost:
             cells.append(_cell(label, "ghost", "ghost"))
         elif 0 <= mark < len(judged):
-            cells.append(_cell(label, judged[mark], _MARKS[judged[mark]]))
+            cells.append(_cell(label, judged[mark], _LOOKS[judged[mark]].mark))
         else:
             cells.append(_cell(label, kind, ""))
     covers = f"{len(now)}, {_count(ghosts, 'ghost')}" if ghosts else f"{len(now)} places"
@@ -213,14 +201,13 @@ def _cache_row(
 
 def _cell(text: str, kind: str, below: str) -> str:
     if kind in ("cut", "empty", "ghost"):
-        look = f"border: 1px dashed {SOFT}; opacity: .55" if kind != "ghost" else f"border: 1px solid {RED}"
-        look += f"; background: {_HATCH}" if kind == "ghost" else ""
+        css = f"border: 1px dashed {SOFT}; opacity: .55"
+        css = f"border: 1px solid {RED}; background: {stripes(tint(RED, 0.3))}" if kind == "ghost" else css
     else:
-        colour, _, border = _LOOKS[kind]
-        border = "solid" if border == "double" else border
-        look = f"border: 1px {border} {colour}; background: {_TINT[colour]}"
+        look = _LOOKS[kind]
+        css = f"border: 1px {look.border.replace('double', 'solid')} {look.colour}; background: {look.fill}"
     struck = " s" if kind in ("rejected", "unchecked", "ghost", "cut") else ""
-    return f'<div class="cell{struck}" style="{look}"><span class="w">{text}</span><small>{below}</small></div>'
+    return f'<div class="cell{struck}" style="{css}"><span class="w">{text}</span><small>{below}</small></div>'
 
 
 def _row(name: str, covers: str, before: int, cells: list[str]) -> str:

@@ -2,35 +2,84 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 # In plotly's own JSON form, {"data": …, "layout": …}: `plotly.graph_objects.Figure(figure)` is the object.
 # Building that takes longer than a drag may, so figures are functions to this form, and the object is made
 # once.
 Figure = dict[str, Any]
 
-AMBER = "#E6A23C"  # the draft
+
+def tint(colour: str, alpha: float) -> str:
+    """A colour of the palette over what is behind it: alpha 1 hides that, 0 nothing."""
+    return f"rgba({_rgb(colour)}, {alpha})"
+
+
+def _rgb(colour: str) -> str:
+    return ", ".join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))
+
+
+AMBER = "#E6A23C"  # the draft, and whatever guesses
+DEEP_AMBER = "#A8641A"  # the same, where two lines lie side by side
 BLUE = "#2F6FDE"  # the target, and what is kept
 DEEP_BLUE = "#2257B5"  # the same, where two slices lie side by side
 PALE_BLUE = "#A9C8F5"  # the residual
 RED = "#D64550"  # rejected
-GREEN = "#2E9E6B"  # the bonus
+GREEN = "#2E9E6B"  # what the target adds itself: fix and bonus; and the best of several
+WHITE, DARK_INK = "#FFFFFF", "#1F2933"  # for what has its own background on light and dark pages alike
+CLEAR = "rgba(0,0,0,0)"
 # Between the inks of light and dark pages, equally readable on both; in JupyterLab `INK_CSS` puts the page's
 # ink.
 INK = "#74808E"
-GRID = "rgba(128, 128, 128, 0.15)"
-OUT = "rgba(128, 128, 128, 0.7)"  # what is cut away
+PAGE_INK = f"var(--jp-ui-font-color1, {INK})"
+GREY = "#808080"
+GRID = tint(GREY, 0.15)
+OUT = tint(GREY, 0.7)  # what is cut away
+
+
+class Role(NamedTuple):
+    """What became of a token, in every figure: a colour, and a mark and a border, so that no colour stands alone."""
+
+    colour: str
+    mark: str
+    border: str
+
+    @property
+    def fill(self) -> str:
+        return tint(self.colour, 0.2)
+
+
+ROLES = {
+    "draft": Role(AMBER, "?", "dashed"),
+    "kept": Role(BLUE, "✓", "solid"),
+    "rejected": Role(RED, "✗", "solid"),  # and struck through, as is the next
+    "unchecked": Role(RED, "–", "dotted"),
+    "fix": Role(GREEN, "+", "double"),
+    "bonus": Role(GREEN, "★", "double"),
+    "plain": Role(INK, "·", "dotted"),
+}
+# Plain decoding, and who guesses: colour and symbol. All that guess are amber, so the symbol tells them apart.
+LOOKS = {"plain": (INK, "circle"), "speculative": (AMBER, "diamond")}
+LOOKS |= {"model": (AMBER, "circle"), "lookup": (DEEP_AMBER, "diamond"), "lookup+model": (AMBER, "square")}
+OTHERS = ("triangle-up", "star", "pentagon", "hexagon")
 
 WIDTH = 760
 LEFT, RIGHT = 132, 92
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
-_RGB = ", ".join(str(int(INK[i : i + 2], 16)) for i in (1, 3, 5))
 INK_CSS = "<style>.js-plotly-plot .main-svg { background: transparent !important; } " + " ".join(
-    f'.js-plotly-plot [style*="{how}: rgb({_RGB})"] {{ {how}: var(--jp-ui-font-color1, {INK}) !important; }}'
+    f'.js-plotly-plot [style*="{how}: rgb({_rgb(INK)})"] {{ {how}: {PAGE_INK} !important; }}'
     for how in ("fill", "stroke")
 )
 INK_CSS += "</style>"
+
+
+def looks(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Colour and symbol of each name; one that `LOOKS` does not know takes the next of the other symbols."""
+    others = itertools.cycle(OTHERS)
+    return {name: LOOKS.get(name) or (DEEP_AMBER, next(others)) for name in names}
 
 
 def figure(traces: list[dict[str, Any]], height: int, sentence: str = "", **layout: Any) -> Figure:
@@ -44,8 +93,8 @@ def figure(traces: list[dict[str, Any]], height: int, sentence: str = "", **layo
         "template": "none",
         "width": WIDTH,
         "height": height,
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
         "font": {"family": FONT, "size": 13, "color": INK},
         "showlegend": False,
         "bargap": 0.28,
@@ -70,7 +119,18 @@ def scatter(**properties: Any) -> dict[str, Any]:
 def hatch(colour: str) -> dict[str, Any]:
     """A marker that is drawn in outline and diagonal lines: colour never carries a meaning alone."""
     lines = {"shape": "/", "size": 6, "solidity": 0.25, "fgcolor": colour, "fillmode": "overlay"}
-    return {"color": "rgba(0,0,0,0)", "line": {"color": colour, "width": 1}, "pattern": lines}
+    return {"color": CLEAR, "line": {"color": colour, "width": 1}, "pattern": lines}
+
+
+def stripes(colour: str) -> str:
+    """The same as a background in CSS."""
+    return f"repeating-linear-gradient(135deg, {colour} 0 2px, transparent 2px 7px)"
+
+
+def blues(part: float) -> str:
+    """From pale blue (part 0) to deep blue (1)."""
+    pale, deep = (214, 228, 250), (20, 52, 110)
+    return f"rgb({', '.join(str(round(a + part * (b - a))) for a, b in zip(pale, deep, strict=True))})"
 
 
 def note(text: str, **where: Any) -> dict[str, Any]:
@@ -90,7 +150,7 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
     """An axis that cannot be zoomed by accident, with faint grid lines and a title that holds the unit."""
     base = {"fixedrange": True, "gridcolor": GRID, "zeroline": False, "showline": False}
     # Invisible ticks keep the labels off the plot.
-    base |= {"ticks": "outside", "ticklen": 6, "tickcolor": "rgba(0,0,0,0)"}
+    base |= {"ticks": "outside", "ticklen": 6, "tickcolor": CLEAR}
     return {**base, "title": {"text": title, "font": {"size": 12}, "standoff": 8}, **more}
 
 

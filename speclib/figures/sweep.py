@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from speclib.figures import style
-from speclib.figures.style import AMBER, BLUE, GREEN, INK, OUT, RED, Figure, axis, note, readable, scatter
+from speclib.figures.style import INK, OUT, Figure, axis, note, readable, scatter
 from speclib.rows import PEER, PLAIN, Row
 
-# Who they are is said by a label at the line's end, too, and by the mark's form.
-LOOKS = {"model": (AMBER, "circle"), "lookup": (BLUE, "diamond"), "lookup+model": (GREEN, "square")}
-OTHERS = ((RED, "triangle-up"), (INK, "star"), (GREEN, "pentagon"), (BLUE, "hexagon"))
 HEIGHT, TOP, BOTTOM = 380, 40, 52
 APART = 17  # pixels between two labels
 
@@ -93,12 +90,11 @@ def sweep_figure(rows: Sequence[Row]) -> Figure:
 
 
 def _looks(names: list[str]) -> dict[str, tuple[str, str, str]]:
-    """Colour, mark and dash of each drafter; a name that the palette does not know takes the next free look."""
-    others = iter(OTHERS * (1 + len(names) // len(OTHERS)))
-    own = {name: LOOKS.get(name) or next(others) for name in names if not name.startswith(PEER)}
+    """Colour, symbol and dash of each drafter."""
+    own = style.looks(name for name in names if not name.startswith(PEER))
     peers = {name: name.removeprefix(PEER).strip() for name in names if name.startswith(PEER)}
     return {name: (*look, "solid") for name, look in own.items()} | {
-        name: (OUT, (own.get(like) or LOOKS.get(like) or next(others))[1], "dash") for name, like in peers.items()
+        name: (OUT, (own.get(like) or style.looks([like])[like])[1], "dash") for name, like in peers.items()
     }
 
 

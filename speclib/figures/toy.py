@@ -29,7 +29,7 @@ def toy_figure(
     words: [n]. p, q: [n], each summing to 1. counts: [2, n] whole numbers as `many_draws` gives: replaced, kept.
     bug: a rejection draws from p. last: a draw to mark by darts. In q the dart stands at height u · q(d):
     it is kept exactly if it hits the solid part. residual: from p and q to what is drawn below them.
-    Taught in notebook 04_sampling_proof, section 'The toy figure'.
+    Taught in notebook 04_sampling_proof, section 'Drag it: the toy figure'.
     """
     p, q, n = p.double(), q.double(), len(words)
     both, excess_q, excess_p = torch.minimum(p, q), (q - p).clamp(min=0), (p - q).clamp(min=0)
@@ -147,8 +147,8 @@ def _darts(last: Draw | None, q: Tensor, refill: Tensor, share: Tensor) -> list[
             marker={
                 "symbol": "x" if place == 1 and missed else "circle",
                 "size": 11,
-                "color": RED if place == 1 and missed else "white",
-                "line": {"width": 2, "color": "white" if place == 1 and missed else "#1F2933"},
+                "color": RED if place == 1 and missed else style.WHITE,
+                "line": {"width": 2, "color": style.WHITE if place == 1 and missed else style.DARK_INK},
             },
             hovertemplate="this draw<extra></extra>",
             showlegend=False,

@@ -40,7 +40,7 @@ class Listening(Rng):
 
 
 def sample_p_on_reject(p: Tensor, q: Tensor, d: int, rng: Rng) -> tuple[int, bool]:
-    """The most natural bug, B1: right about what to keep, and a rejection draws from all of p."""
+    """The most natural bug: right about what to keep, and a rejection draws from all of p."""
     kept, _ = accept.judge(p[None], q[None], [d], rng)
     return (d, True) if kept else (rng.draw(p), False)
 

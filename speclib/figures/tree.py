@@ -7,13 +7,18 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from speclib.figures import style
-from speclib.figures.style import BLUE, GREEN, INK, PALE_BLUE, Figure, axis, bar, note, scatter
+from speclib.figures.style import BLUE, DARK_INK, INK, ROLES, WHITE, Figure, axis, bar, note, scatter, tint
 
 Text = tuple[int, ...]
 Edge = tuple[Text, Text, str]  # from a text to a longer one, and how the round ended
 Way = tuple[tuple[Text, int, int], ...]  # per round: tokens committed, drafts made, drafts kept
-_KINDS = {"fix": PALE_BLUE, "bonus": GREEN, "plain": "#A7ADB5"}
-_NAMES = {"fix": "a round that ends in a fix", "bonus": "in a bonus", "plain": "a step without drafts"}
+# The end of a round: its colour, and a fill that the eye tells from the others without it.
+_KINDS = {"fix": ROLES["fix"].fill, "bonus": ROLES["bonus"].colour, "plain": tint(ROLES["plain"].colour, 0.5)}
+_STRIPES = {
+    "fix": {"shape": "/", "size": 12, "solidity": 0.25, "fgcolor": ROLES["fix"].colour, "bgcolor": _KINDS["fix"]}
+}
+_NAMES = {"fix": "a round with a fix", "bonus": "with a bonus", "plain": "without drafts"}
+_NAMES = {kind: f"{ROLES[kind].mark} {name}" for kind, name in _NAMES.items()}
 _SCALE = 2.4  # height of the whole probability, where leaves are 1 apart
 
 
@@ -86,6 +91,7 @@ def _bands(flows: Mapping[Edge, float], height: Mapping[Text, float]) -> list[di
                 mode="lines",
                 fill="toself",
                 fillcolor=_KINDS[kind],
+                fillpattern=_STRIPES.get(kind),
                 line={"width": 0, "color": _KINDS[kind]},
                 name=_NAMES[kind],
                 text=f"{before} → {''.join(map(str, end))}, {_NAMES[kind]}: {flows[edge]:.4f}",
@@ -118,9 +124,9 @@ def _nodes(flows: Mapping[Edge, float], height: Mapping[Text, float], length: in
         x=[len(t) for t in nodes],
         y=[height[t] for t in nodes],
         mode="markers+text",
-        marker={"size": 22, "color": "white", "line": {"color": BLUE, "width": 1.5}},
+        marker={"size": 22, "color": WHITE, "line": {"color": BLUE, "width": 1.5}},
         text=[" ".join(words[w] for w in t) or "▶" for t in nodes],
-        textfont={"size": 10, "color": "#1F2933"},
+        textfont={"size": 10, "color": DARK_INK},
         hoverinfo="skip",
         showlegend=False,
     )
@@ -143,7 +149,7 @@ def _leaves(
             y=rows,
             orientation="h",
             width=0.5,
-            marker={"color": colour},
+            marker={"color": colour, "pattern": _STRIPES.get(k)},
             hovertemplate=f"{_NAMES[k]}: %{{x:.4f}}<extra></extra>",
             **on,
         )

@@ -49,7 +49,7 @@ def board(notebook: Lab) -> Board:
 
 @pytest.fixture(scope="module")
 def broken(notebook: Lab) -> Board:
-    """The same with the switches of B2 and B4."""
+    """The same with the switches of *Break it*."""
     return stepper(notebook, 1)
 
 

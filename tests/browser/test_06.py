@@ -85,14 +85,14 @@ def test_steps_go_from_proposal_to_verdict(board: Board):
         number, _, phase = head(board)
         words = below(board)
         if phase == "look up":
-            drafts = words.count("draft")
+            drafts = words.count("? draft")
             assert (drafts == 0) == ("nothing: a miss" in words)
             assert drafts == 0 or {"match", "what followed"} & set(words)
         else:
-            kept, rejected = words.count("✓ kept"), words.count("✗ rejected") + words.count("unchecked")
+            kept, rejected = words.count("✓ kept"), words.count("✗ rejected") + words.count("– unchecked")
             assert kept + rejected == drafts
             end = words[-1]
-            assert end == ("target" if not drafts else "★ bonus" if kept == drafts else "+ fix")
+            assert end == ("· plain" if not drafts else "★ bonus" if kept == drafts else "+ fix")
             outcomes.add(end)
         button(board, "next").click()
         board.settle()
@@ -136,12 +136,12 @@ def test_k_is_the_most_that_is_proposed(board: Board):
     for key, most in (("Home", 1), ("End", 9)):
         press(board, "K", key)
         press(board, "step", "Home", *["ArrowRight"] * 8)
-        drafted = below(board).count("draft")
+        drafted = below(board).count("? draft")
         for _ in range(4):
             if drafted == most:
                 break
             press(board, "step", "ArrowRight", "ArrowRight")
-            drafted = below(board).count("draft")
+            drafted = below(board).count("? draft")
         assert drafted == most
     press(board, "K", *FIRST["K"])
 
