@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from tqdm import tqdm
 
-from speclib import cost, pairs, peers, records, sweep
+from speclib import cost, pairs, peers, records, scoreboard, sweep
 from speclib.context import as_context
 from speclib.decode import GREEDY, Stats, decode
 from speclib.drafters import LookupDrafter, ModelDrafter
@@ -29,6 +30,7 @@ PAGE = ROOT / "docs" / "performance.md"
 KIND = "performance"
 ENGINES = {"eager": {}, "compiled": {"compile": True}, "int8": {"quantize": "int8"}, "int4": {"quantize": "int4"}}
 KS = (1, 2, 3)
+SHARE = "of the memory's"
 
 
 class Engine:
@@ -36,8 +38,32 @@ class Engine:
 
     def __init__(self, name: str, pair: Any):
         self.name, self.pair = name, pair
+        started = time.perf_counter()
         self.target = as_context(pair.target)
         self.drafters = {"model": ModelDrafter(pair.draft), "lookup": LookupDrafter(), PLAIN: None}
+        self.target.feed(pair.chat_ids("Hello"))
+        self.ready = {"ready after, s": time.perf_counter() - started}
+
+    def alone(self, prompts: list[dict[str, str]], new: int) -> dict[str, float]:
+        """Plain decoding with nothing between its steps, in turns with what the memory gives: this machine's varies."""
+        steps, rates = [], []
+        for prompt in prompts[:5]:
+            rates.append(cost.bandwidth(self.pair.device, 0.3))
+            stop = Stop(new, eos=self.pair.eos_ids)
+            rounds = list(decode(self.target, None, self.pair.chat_ids(prompt["prompt"]), k=0, stop=stop))
+            steps.append(statistics.median(r.seconds_draft + r.seconds_verify for r in rounds))
+        read = 1e9 * self.read
+        return {
+            "GB read by a step": self.read,
+            "plain step, s": statistics.median(steps),
+            "bandwidth": statistics.median(rates),
+            SHARE: statistics.median(read / s / r for s, r in zip(steps, rates, strict=True)),
+        }
+
+    @property
+    def read(self) -> float:
+        lean = getattr(self.target, "lean", None)
+        return (lean.bytes if lean else cost.step_bytes(self.pair.target)) / 1e9
 
     def peer(self, drafter: str) -> sweep.Peer:
         made, eos = self.drafters[drafter], self.pair.eos_ids
@@ -53,6 +79,7 @@ class Engine:
 def measure(prompts: list[dict[str, str]], new: int) -> tuple[list[Run], dict[str, Any]]:
     """Every way on every prompt, in turns; the runs, and what each engine's target is like."""
     engines = {name: Engine(name, pairs.load("smol", **how)) for name, how in ENGINES.items()}
+    facts_of = {name: engine.ready | engine.alone(prompts, new) for name, engine in engines.items()}
     base = engines.pop("eager")
     theirs = peers.peers(base.pair, ("model", "lookup"))
     for name, engine in engines.items():
@@ -62,9 +89,8 @@ def measure(prompts: list[dict[str, str]], new: int) -> tuple[list[Run], dict[st
     turns = len(prompts) * len(sweep.ways(drafters, KS, theirs))
     race = sweep.race(base.pair, prompts, drafters, KS, new, GREEDY, peers=theirs)
     runs = list(tqdm(race, total=turns, unit=" runs"))
-    facts_of = {"eager": {"GB read by a step": cost.step_bytes(base.pair.target) / 1e9}}
     for name, engine in engines.items():
-        facts_of[name] = {"GB read by a step": engine.target.lean.bytes / 1e9, **quality(base, engine, prompts)}
+        facts_of[name] |= quality(base, engine, prompts)
     return runs, facts_of
 
 
@@ -115,7 +141,6 @@ def main(
             "dtype": str(pairs.default_dtype(device)[0]).removeprefix("torch."),
             "prompts": len(prompts),
             "new": new,
-            "bandwidth": cost.bandwidth(device),
         }
         runs, record["engines"] = measure(prompts, new)
         for engine, of in record["engines"].items():
@@ -142,8 +167,11 @@ prefill is left out. This page is written by `python tools/performance.py` from 
   weight: another model, whose distance from eager is stated.
 - **× transformers**: tokens per second ÷ those of transformers' plain `generate`, with a 95 % interval over prompts.
   **speedup**: over the same engine's own plain decoding.
-- A step of the target reads all of its weights; **GB/s** is that many bytes × the tokens per second of plain decoding,
-  beside what the machine's memory gave when it was measured alone.
+- **ready after**: seconds for loading both models, laying their weights out and a first pass, in every process anew.
+- A step of the target reads all of its weights; **GB/s** is that many bytes ÷ the median plain step of a run with no
+  other engine between, beside what the machine's memory gave right before it.
+- **behind a server**: `prompts/short.jsonl`, one user, the same client; rows of the scoreboard (`make vllm-check`),
+  where the numbers for more users stand, too. tokens/s are those from the first to the last content of an answer.
 """
 
 
@@ -155,8 +183,8 @@ def text(found: list[dict[str, Any]]) -> str:
         parts.append(
             f"## {m['host']}: {m['gpu'] or m['cpu']}, {m['threads']} threads, {record['dtype']}\n\n"
             f"{record['prompts']} prompts × {record['new']} tokens, {record['when'][:10]}, torch {m['torch']}, "
-            f"transformers {m['transformers']}, load {m['load_average']} before; memory "
-            f"{record['bandwidth'] / 1e9:.1f} GB/s.\n\n{_speeds(record)}\n{_engines(record)}"
+            f"transformers {m['transformers']}, load {m['load_average']} before.\n\n"
+            f"{_speeds(record)}\n{_engines(record)}\n{_servers(m['host'])}"
         )
     return "\n".join(parts)
 
@@ -180,15 +208,30 @@ def _speeds(record: dict[str, Any]) -> str:
 
 
 def _engines(record: dict[str, Any]) -> str:
-    out = ["| engine | GB read by a step | plain step, ms | GB/s | of the memory's | argmax as eager | KL from eager |"]
-    out.append("|---|--:|--:|--:|--:|--:|--:|")
+    out = [
+        "| engine | ready after, s | GB read by a step | plain step, ms | GB/s | memory, GB/s | of the memory's "
+        "| argmax as eager | KL from eager |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
     for name, of in record["engines"].items():
-        plain = next(r for r in of["rows"] if r["drafter"] == PLAIN)
-        step = 1 / plain["tokens_per_second"]
-        rate = of["GB read by a step"] / step
-        cells = [name, f"{of['GB read by a step']:.3f}", f"{1000 * step:.1f}", f"{rate:.1f}"]
-        cells += [f"{100e9 * rate / record['bandwidth']:.0f} %", _number(of.get("argmax as eager"), 3)]
+        step = of["plain step, s"]
+        cells = [name, f"{of['ready after, s']:.1f}", f"{of['GB read by a step']:.3f}", f"{1000 * step:.1f}"]
+        cells += [f"{of['GB read by a step'] / step:.1f}", f"{of['bandwidth'] / 1e9:.1f}"]
+        cells += [f"{100 * of[SHARE]:.0f} %", _number(of.get("argmax as eager"), 3)]
         out.append("| " + " | ".join([*cells, _number(of.get("KL from eager"), 4)]) + " |")
+    return "\n".join(out) + "\n"
+
+
+def _servers(host: str) -> str:
+    """What the scoreboard's records say of one user, for one machine."""
+    out = ["| behind a server | drafter | K | tokens/s | TTFT, ms |", "|---|---|--:|--:|--:|"]
+    for entry in scoreboard.entries(records.read_all("bench")):
+        level = entry.level(1)
+        if entry.group[0] == host and level:
+            _, seconds, tokens = zip(*entry.costs(), strict=True)
+            cells = [entry.row["target"], entry.row["drafter"], entry.row["k"] or ""]
+            cells += [f"{sum(tokens) / sum(seconds):.1f}", f"{1000 * level['ttft']['p50']:.0f}"]
+            out.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(out) + "\n"
 
 
