@@ -12,7 +12,7 @@ ROOT_FLAG = $(if $(filter 0,$(shell id -u)),--allow-root)
 # Without a display a text browser would take over the terminal: JupyterLab prints the address instead.
 NO_DISPLAY = $(if $(filter Darwin,$(shell uname))$(DISPLAY)$(WAYLAND_DISPLAY),,--no-browser)
 
-.PHONY: help setup lab test outputs docs vllm-check lint format doctor clean moved
+.PHONY: help setup lab test outputs docs vllm-check walk lint format doctor clean moved
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -38,6 +38,9 @@ docs: setup ## Build the pages of docs/ into build/site, without a single warnin
 
 vllm-check: setup ## Bench vLLM beside speclib: VLLM=/path/to/its/environment/bin make vllm-check
 	$(PY) tools/vllm_check.py $(VLLM_ARGS)
+
+walk: setup ## Walk through the course in a browser as a new reader would; what is wrong, and how long drags take
+	OMP_WAIT_POLICY=passive $(PY) tools/walk.py $(WALK_ARGS)
 
 lint: setup ## Check style and the state of the notebooks
 	$(PY) -m ruff check .

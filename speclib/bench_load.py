@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from speclib.sweep import prompts_of
 
 PLAIN = "plain"  # the label of the baseline
 
@@ -55,24 +56,8 @@ class Load:
 
 
 def read_prompts(path: Path | str) -> list[Prompt]:
-    """The prompts of a file of JSON lines with id, kind and prompt. ValueError, naming the line, when it is not."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read: name a file of prompts, such as prompts/short.jsonl") from error
-    prompts = []
-    for i, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                found = json.loads(line)
-                prompts.append(Prompt(*(str(found[name]) for name in ("id", "kind", "prompt"))))
-            except (ValueError, LookupError, TypeError) as error:
-                raise ValueError(f'line {i} of {path} is not {{"id": …, "kind": …, "prompt": …}}') from error
-    if not prompts:
-        raise ValueError(f"{path} holds no prompt: write one JSON object with id, kind and prompt a line")
-    if len({p.id for p in prompts}) < len(prompts):
-        raise ValueError(f"{path} uses an id twice: requests are told apart by it")
-    return prompts
+    """The prompts of a file, as `sweep.prompts_of` reads it. ValueError: as there."""
+    return [Prompt(one["id"], one["kind"], one["prompt"]) for one in prompts_of(path)]
 
 
 def rows_of(

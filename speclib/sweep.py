@@ -35,15 +35,23 @@ Peer = Callable[[list[int], int, int], Stats]  # a prompt's ids, K, most tokens 
 
 
 def prompts_of(file: Path | str) -> list[dict[str, str]]:
-    """A file of prompts, one JSON object a line: id, kind, prompt. ValueError: no such file, or another form."""
+    """A file of prompts, one JSON object a line: id, kind, prompt. ValueError, naming the line, where it is not."""
     try:
-        found = [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
-        found = [{key: str(one[key]) for key in ("id", "kind", "prompt")} for one in found]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        word = getattr(error, "strerror", None) or "each line is an object with id, kind and prompt"
-        raise ValueError(f"{file} holds no prompts ({word}): give a file such as prompts/short.jsonl") from error
-    if not found or len({one["id"] for one in found}) < len(found):
-        raise ValueError(f"{file} has {'the same id twice' if found else 'no prompts'}: give each prompt its own id")
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} cannot be read: name a file of prompts, such as prompts/short.jsonl") from error
+    found = []
+    for i, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                one = json.loads(line)
+                found.append({key: str(one[key]) for key in ("id", "kind", "prompt")})
+            except (ValueError, LookupError, TypeError) as error:
+                raise ValueError(f'line {i} of {file} is not {{"id": …, "kind": …, "prompt": …}}') from error
+    if not found:
+        raise ValueError(f"{file} holds no prompt: write one JSON object with id, kind and prompt a line")
+    if len({one["id"] for one in found}) < len(found):
+        raise ValueError(f"{file} uses an id twice: results are told apart by it")
     return found
 
 

@@ -411,22 +411,6 @@ def test_which_addresses_are_this_machine(url, local):
     assert Server(url, "tiny").local == local
 
 
-@pytest.mark.parametrize(
-    "text, says",
-    [
-        ("", "holds no prompt"), ("{", "line 1 of"), ('{"id": "a", "kind": "b"}', "line 1 of"), ("[1]", "line 1 of"),
-        ('{"id": 1, "kind": "b", "prompt": "c"}\n\n{"id": 1, "kind": "b", "prompt": "d"}', "an id twice"),
-    ],
-)  # fmt: skip
-def test_a_file_that_holds_no_prompts_is_refused(tmp_path, text, says):
-    path = tmp_path / "prompts.jsonl"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=says):
-        bench.read_prompts(path)
-    with pytest.raises(ValueError, match="cannot be read"):
-        bench.read_prompts(tmp_path / "none.jsonl")
-
-
 def test_two_rows_of_one_name_are_refused():
     with pytest.raises(ValueError, match="label of its own"):
         measure(lambda body, i: answer(2), PLAIN * 2)

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from speclib import records, scoreboard
 from speclib.decode import GREEDY, decode
 from speclib.distributions import Sampling
 from speclib.exactness import largest_difference, sequence_distribution, target_distribution
@@ -23,6 +24,14 @@ def shown():
 def test_it_is_as_short_as_it_says():
     (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(block.splitlines()) <= 30
+
+
+def test_its_figures_are_those_of_the_records():
+    rows = re.findall(r"^\| ([\w-]+) \| [^|]+ \| ([\d.]+) \| ([\d.]+) \|$", README, re.M)
+    assert len(rows) == 6
+    entries = {e.row["target"]: e for e in scoreboard.entries(records.read_all("bench")) if e.group[0] == "zen5"}
+    for name, *speeds in rows:
+        assert [f"{entries[name].level(users)['tokens_per_second']:.1f}" for users in (1, 16)] == speeds
 
 
 def test_it_repeats_the_line_above():

@@ -302,9 +302,9 @@ def test_the_prompts_fit_with_a_long_answer():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (None, "No such file"), ("", "has no prompts"), ("{", "each line is an object"), ("[1]", "each line"),
-        ('{"id": "a", "kind": "b"}', "each line"),
-        ('{"id": "a", "kind": "b", "prompt": "c"}\n{"id": "a", "kind": "b", "prompt": "d"}', "the same id twice"),
+        (None, "cannot be read"), ("", "holds no prompt"), ("{", "line 1 of"), ("[1]", "line 1 of"),
+        ('{"id": "a", "kind": "b"}', "line 1 of"),
+        ('{"id": "a", "kind": "b", "prompt": "c"}\n\n{"id": "a", "kind": "b", "prompt": "d"}', "an id twice"),
     ],
 )  # fmt: skip
 def test_a_bad_file_of_prompts_is_named(tmp_path, text, says):

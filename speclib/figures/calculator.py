@@ -18,8 +18,8 @@ Formula = Callable[[float, int, float, float], float]  # α, K, c, v(K) → spee
 
 MOST_K = 32
 MOST_C = 0.6
-ALPHAS = np.linspace(0, 1, 151).round(4)
-CS = np.linspace(0, MOST_C, 121).round(4)
+ALPHAS = np.linspace(0, 1, 101).round(4)
+CS = np.linspace(0, MOST_C, 61).round(4)
 
 
 class Point(NamedTuple):

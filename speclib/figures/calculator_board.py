@@ -55,6 +55,7 @@ class Calculator(Board):
             disabled=v is None,
             layout={"width": "300px", "margin": "2px 0 0 12px"},
         )
+        self._wanted = self.most.value
         # As measured, v has no slope, and ends where the sweep did: what then moves nothing is locked.
         self.measured.observe(lambda _: self._lock(), "value")
         self._lock()
@@ -71,9 +72,14 @@ class Calculator(Board):
         return [1 + self.slope.value * k for k in range(self.most.value + 1)]
 
     def _lock(self) -> None:
-        measured = self.measured.value
-        self.slope.disabled = measured
-        self.most.max = max(self.most.min, len(self._v) - 1) if measured else MOST_K
+        measured = self.slope.disabled = self.measured.value
+        if measured:
+            self._wanted = self.most.value
+            self.most.max = max(self.most.min, len(self._v) - 1)
+        else:
+            cut = self.most.value == self.most.max
+            self.most.max = MOST_K
+            self.most.value = self._wanted if cut else self.most.value
 
     def _figure(self) -> Figure:
         points = [p for p in self.points if len(self.v) > p.K]
