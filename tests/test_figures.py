@@ -220,3 +220,13 @@ def test_a_board_is_a_widget_with_a_fixed_text_and_a_picture_only_on_demand(boar
     monkeypatch.setattr(live, "picture", lambda fig: b"png of the shown figure")
     data, _ = board._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]) == b"png of the shown figure"
+
+
+@pytest.mark.parametrize(("kind", "kept"), [(live._Live, [3.0, 4.0]), (go.FigureWidget, None)])
+def test_a_report_of_the_page_that_crosses_with_a_change_takes_nothing_away(kind, kept):
+    """As plotly's own does, which was seen under load: a curve of the newest values was gone from the page."""
+    figure = kind({"data": [{"type": "scatter", "x": [0, 1], "y": [1.0, 2.0]}], "layout": {}})
+    figure.data[0].y = [3.0, 4.0]
+    old = {"uid": figure.data[0].uid, "y": [1.0, 2.0], "visible": True}
+    figure._js2py_traceDeltas = {"trace_edit_id": figure._last_trace_edit_id, "trace_deltas": [old]}
+    assert figure._data[0].get("y") == kept

@@ -48,6 +48,18 @@ def _assign(target: Any, old: dict[str, Any], new: dict[str, Any]) -> None:
             target[key] = value
 
 
+class _Live(go.FigureWidget):
+    """A FigureWidget that keeps what it was given.
+
+    The page reports what plotly.js filled in, and plotly drops from the figure whatever is in a report. One that
+    crosses with the next change holds the values before it, and the newest curve would be gone for good.
+    """
+
+    @staticmethod
+    def _remove_overlapping_props(input_data: Any, delta_data: Any, prop_path: Any = ()) -> list[Any]:
+        return []
+
+
 class Board(widgets.VBox):
     """Controls, one live figure and a line for errors, displayed with a picture and a fixed text.
 
@@ -60,7 +72,7 @@ class Board(widgets.VBox):
         self.draw, self.text = draw, text
         self.error = widgets.HTML()
         self.shown = draw()
-        self.figure = go.FigureWidget(self.shown)
+        self.figure = _Live(self.shown)
         self.figure._config = _CONFIG
         for control in controls:
             control.observe(self.guard(lambda change: self.redraw()), names="value")
