@@ -35,7 +35,11 @@ def live_load(
     """
     state: dict[str, Any] = {"found": {label: {} for label in labels}, "drawn": -math.inf}
     text = "Figure: TTFT and TPOT, and below tokens/s of all users, against the users at once."
-    board = Board([], lambda: by_concurrency(state["found"], levels), text, [])
+
+    def new() -> Board:
+        return Board([], lambda: by_concurrency(state["found"], levels), text, [])
+
+    board = new()
     handle = display(board, display_id=True)
 
     def seen(run: Measured) -> None:
@@ -45,10 +49,10 @@ def live_load(
 
     run = measure(seen)
     state["found"] = run.summaries()
-    board.redraw()
-    # Shown anew with what it shows now, which is what a page without a kernel gets to see.
+    # A figure of its own, drawn once: changes that came faster than the page drew them can have lost a curve. And what
+    # is shown last is what a page without a kernel gets to see.
     if handle:
-        handle.update(board)
+        handle.update(new())
     return run
 
 
