@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from speclib.rows import PLAIN  # the label of the baseline
 from speclib.sweep import prompts_of
-
-PLAIN = "plain"  # the label of the baseline
 
 
 @dataclass(frozen=True)

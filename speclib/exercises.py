@@ -39,8 +39,8 @@ def attempt(fn: Fn, check: Callable[[Fn], None], reference: Fn) -> Fn:
 
     fn: the reader's; a body that still raises `Todo` is not done, and the reference stands in. check: raises
     AssertionError, naming the case, when its argument is wrong: `Wrong` here, which a notebook shows as a sentence.
-    reference: the course's answer. With
-    `SPECLIB_SOLUTIONS=1` in the environment the reference is checked and returned, whatever fn is.
+    reference: the course's answer. With `SPECLIB_SOLUTIONS=1` in the environment it is checked and returned, whatever
+    fn is.
     """
     name = fn.__name__
     if os.environ.get("SPECLIB_SOLUTIONS") == "1":

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from speclib import records
-from speclib.bench_load import PLAIN
 from speclib.bench_speedup import paired, speedup, speedup_interval
 from speclib.records import Record
+from speclib.rows import PLAIN
 
 PATH = records.RESULTS.parent / "SCOREBOARD.md"
 HEAD = """# Scoreboard
@@ -61,6 +61,12 @@ class Entry:
         columns = level["requests"]
         every = zip(columns["prompt"], columns["kind"], columns["seconds"], columns["tokens"], strict=True)
         return [(p, s, n) for p, k, s, n in every if kind in (None, k)]
+
+    def speed(self, kind: str | None = None) -> float | None:
+        """Tokens per second from first to last content, of the same requests; None where there are none."""
+        costs = self.costs(kind)
+        seconds = sum(s for _, s, _ in costs)
+        return sum(n for *_, n in costs) / seconds if seconds else None
 
 
 def write(folder: Path | str = records.RESULTS, path: Path | str = PATH) -> Path:
@@ -174,10 +180,8 @@ def _row(number: int, entry: Entry, entries: Sequence[Entry], levels: Sequence[i
 
 
 def _by_kind(entry: Entry, entries: Sequence[Entry], kind: str) -> str:
-    costs = entry.costs(kind)
-    seconds, tokens = sum(s for _, s, _ in costs), sum(n for *_, n in costs)
-    found = gain(entry, entries, kind)
-    return (f"{tokens / seconds:.1f}" if seconds else NONE) + (f"; {_gain(found)}" if found else "")
+    speed, found = entry.speed(kind), gain(entry, entries, kind)
+    return (NONE if speed is None else f"{speed:.1f}") + (f"; {_gain(found)}" if found else "")
 
 
 def _speed(level: Record | None) -> str:

@@ -52,18 +52,14 @@ class Engine:
             stop = Stop(new, eos=self.pair.eos_ids)
             rounds = list(decode(self.target, None, self.pair.chat_ids(prompt["prompt"]), k=0, stop=stop))
             steps.append(statistics.median(r.seconds_draft + r.seconds_verify for r in rounds))
-        read = 1e9 * self.read
+        lean = getattr(self.target, "lean", None)
+        read = lean.bytes if lean else cost.step_bytes(self.pair.target)
         return {
-            "GB read by a step": self.read,
+            "GB read by a step": read / 1e9,
             "plain step, s": statistics.median(steps),
             "bandwidth": statistics.median(rates),
             SHARE: statistics.median(read / s / r for s, r in zip(steps, rates, strict=True)),
         }
-
-    @property
-    def read(self) -> float:
-        lean = getattr(self.target, "lean", None)
-        return (lean.bytes if lean else cost.step_bytes(self.pair.target)) / 1e9
 
     def peer(self, drafter: str) -> sweep.Peer:
         made, eos = self.drafters[drafter], self.pair.eos_ids
@@ -228,9 +224,8 @@ def _servers(host: str) -> str:
     for entry in scoreboard.entries(records.read_all("bench")):
         level = entry.level(1)
         if entry.group[0] == host and level:
-            _, seconds, tokens = zip(*entry.costs(), strict=True)
             cells = [entry.row["target"], entry.row["drafter"], entry.row["k"] or ""]
-            cells += [f"{sum(tokens) / sum(seconds):.1f}", f"{1000 * level['ttft']['p50']:.0f}"]
+            cells += [_number(entry.speed(), 1), f"{1000 * level['ttft']['p50']:.0f}"]
             out.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(out) + "\n"
 

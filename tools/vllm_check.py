@@ -48,14 +48,15 @@ def serving(words: list[str], env: dict[str, str], seconds: float = 600) -> Iter
 
 def rows(k: int) -> dict[str, tuple[list[str], list[list[str]]]]:
     """Name → how a server is started, and how its rows are asked for. Only speclib's own lets each request choose."""
-    model, lookup = ["--speculation", f"model:{k}"], ["--speculation", f"lookup:{max(k, 3)}"]
+    longer = max(k, 3)  # lookup's drafts cost nothing to make
+    model, lookup = ["--speculation", f"model:{k}"], ["--speculation", f"lookup:{longer}"]
     vllm = ["--tokenizer", "smol"]  # tells how many tokens its first chunk has
     return {
         "eager": (
             [],
             [
                 ["smol-model", f"the distilled draft, K = {k}", *model, "--against-plain"],
-                ["smol-lookup", f"lookup, K = {max(k, 3)}", *lookup],
+                ["smol-lookup", f"lookup, K = {longer}", *lookup],
             ],
         ),
         "compiled": (
@@ -70,8 +71,8 @@ def rows(k: int) -> dict[str, tuple[list[str], list[list[str]]]]:
             [["vllm-plain", "vLLM, no drafts", "--served-with", "none", *vllm]],
         ),
         "vllm-lookup": (
-            ["--engine", "vllm", "--drafter", "lookup", "--k", str(max(k, 3))],
-            [["vllm-lookup", f"vLLM, n-gram, K = {max(k, 3)}", "--served-with", f"lookup:{max(k, 3)}", *vllm]],
+            ["--engine", "vllm", "--drafter", "lookup", "--k", str(longer)],
+            [["vllm-lookup", f"vLLM, n-gram, K = {longer}", "--served-with", f"lookup:{longer}", *vllm]],
         ),
         "vllm-model": (
             ["--engine", "vllm", "--drafter", "model", "--k", str(k)],

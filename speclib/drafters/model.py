@@ -54,9 +54,9 @@ class ModelDrafter:
         # Where only the draft's own logits count, a context may know a way without a word to the host for each draft.
         plain = not sampling.penalises and self._vocab == self.context.vocab_size
         if plain and k > 0 and hasattr(self.context, "greedy"):
-            return Proposal(
-                *([self.context.greedy(feed, k)] if greedy else self.context.sample(feed, k, sampling, rng))
-            )
+            if greedy:
+                return Proposal(self.context.greedy(feed, k))
+            return Proposal(*self.context.sample(feed, k, sampling, rng))
         tokens: list[int] = []
         rows: list[Tensor] = []
         for _ in range(k):

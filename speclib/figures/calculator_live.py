@@ -10,7 +10,7 @@ from IPython.display import display
 
 from speclib.figures import style
 from speclib.figures.calculator import Point, measured
-from speclib.figures.live import Board
+from speclib.figures.live import Board, settle
 from speclib.figures.style import AMBER, INK, Figure, axis, note, scatter
 from speclib.rows import Row, Run, table
 
@@ -116,8 +116,7 @@ def live_sweep(runs: Iterable[Run], total: int, ks: Sequence[int], recorded: Seq
         if not {0, *ks} <= {run.K for run in done}:
             raise
         print("Interrupted: the figure shows the runs that were made. Run the cell again to start over.")
-    if handle:
-        handle.update(board)
+    settle(handle, board)
     return done
 
 

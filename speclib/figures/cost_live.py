@@ -11,7 +11,7 @@ from IPython.display import display
 
 from speclib.cost import SIZES, Machine, Model, Timer, Timing, verify_times
 from speclib.figures.cost import roofline_figure, verify_figure
-from speclib.figures.live import Board
+from speclib.figures.live import Board, settle
 from speclib.figures.style import Figure
 
 
@@ -53,9 +53,7 @@ def live_curve(
         least = 1
         board.redraw()
         print("Interrupted: the figure shows the passes that were made. Run the cell again to start over.")
-    # Shown anew with what it shows now, which is what a page without a kernel gets to see.
-    if handle:
-        handle.update(board)
+    settle(handle, board)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import ipywidgets as widgets
 import plotly.graph_objects as go
-from IPython.display import display
+from IPython.display import DisplayHandle, display
 from torch import Tensor
 
 from speclib.distributions import Rng, warp
@@ -69,7 +69,7 @@ class Board(widgets.VBox):
     """
 
     def __init__(self, controls: list[widgets.Widget], draw: Callable[[], Figure], text: str, rows: list[Any]):
-        self.draw, self.text = draw, text
+        self.draw, self.text, self.rows = draw, text, rows
         self.error = widgets.HTML()
         self.shown = draw()
         self.figure = _Live(self.shown)
@@ -107,6 +107,15 @@ class Board(widgets.VBox):
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         return {**data, **_still(self.shown, self.text)}, metadata
+
+
+def settle(handle: DisplayHandle | None, board: Board) -> None:
+    """Show a board that followed a measurement anew, where it stands, as what a page without a kernel gets to see.
+
+    In a figure of its own, drawn once: changes that come faster than the page draws them can lose a curve.
+    """
+    if handle:
+        handle.update(Board([], lambda: board.shown, board.text, board.rows))
 
 
 def next_token(

@@ -11,7 +11,7 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from speclib.cost import Machine
-from speclib.figures.live import Board
+from speclib.figures.live import Board, settle
 from speclib.figures.serving import USERS, batching, by_concurrency
 from speclib.figures.style import Figure
 
@@ -35,11 +35,7 @@ def live_load(
     """
     state: dict[str, Any] = {"found": {label: {} for label in labels}, "drawn": -math.inf}
     text = "Figure: TTFT and TPOT, and below tokens/s of all users, against the users at once."
-
-    def new() -> Board:
-        return Board([], lambda: by_concurrency(state["found"], levels), text, [])
-
-    board = new()
+    board = Board([], lambda: by_concurrency(state["found"], levels), text, [])
     handle = display(board, display_id=True)
 
     def seen(run: Measured) -> None:
@@ -49,10 +45,8 @@ def live_load(
 
     run = measure(seen)
     state["found"] = run.summaries()
-    # A figure of its own, drawn once: changes that came faster than the page drew them can have lost a curve. And what
-    # is shown last is what a page without a kernel gets to see.
-    if handle:
-        handle.update(new())
+    board.redraw()
+    settle(handle, board)
     return run
 
 

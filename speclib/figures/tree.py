@@ -17,8 +17,8 @@ _KINDS = {"fix": ROLES["fix"].fill, "bonus": ROLES["bonus"].colour, "plain": tin
 _STRIPES = {
     "fix": {"shape": "/", "size": 12, "solidity": 0.25, "fgcolor": ROLES["fix"].colour, "bgcolor": _KINDS["fix"]}
 }
-_NAMES = {"fix": "a round with a fix", "bonus": "with a bonus", "plain": "without drafts"}
-_NAMES = {kind: f"{ROLES[kind].mark} {name}" for kind, name in _NAMES.items()}
+_WORDS = {"fix": "a round with a fix", "bonus": "with a bonus", "plain": "without drafts"}
+_NAMES = {kind: f"{ROLES[kind].mark} {words}" for kind, words in _WORDS.items()}
 _SCALE = 2.4  # height of the whole probability, where leaves are 1 apart
 
 
