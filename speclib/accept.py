@@ -51,17 +51,21 @@ def judge(p: Tensor, q: Tensor | None, drafts: list[int], rng: Rng) -> tuple[int
     p: [k, vocab] or [k + 1, vocab]; row i is the target's distribution after the text and drafts[:i].
     q: [k, vocab], row i being what drafts[i] was really drawn from; None when each was certain (one-hot).
     drafts: k token ids. Returns (kept, weights): kept in 0 … k, and weights [vocab]: the residual at the
-    first rejection, or p's row k when all were kept (None if p has no such row).
-    ValueError: shapes that do not fit; a draft with q(d) = 0, which cannot have been drawn from that q.
+    first rejection, or p's row k when all were kept (None if p has no such row). However many the drafts, the host
+    waits for the device as often as for one.
+    ValueError: shapes that do not fit; no such id; a draft with q(d) = 0, which cannot have been drawn from that q.
     Source: Leviathan et al. 2023, algorithm 1. Taught in notebook 04_sampling_proof, section 'A whole block'.
     """
     k = len(drafts)
     if len(p) not in (k, k + 1) or (q is not None and q.shape != (k, p.shape[-1])):
         shapes = f"p {list(p.shape)}, q {None if q is None else list(q.shape)}"
         raise ValueError(f"{k} drafts need p with {k} or {k + 1} rows and q with {k}, equally wide; got {shapes}")
+    if any(not 0 <= d < p.shape[-1] for d in drafts):
+        raise ValueError(f"p has {p.shape[-1]} entries and none for one of the drafts {drafts}")
     at = (torch.arange(k, device=p.device), torch.tensor(drafts, dtype=torch.long, device=p.device))
     keep = p[at]
     if q is not None:
+        q = q.to(p.device)
         drawn = q[at]
         if not (drawn > 0).all():
             raise ValueError(

@@ -6,12 +6,13 @@ argument (`past_key_values`, then `cache`) and what `crop` counts.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
 class LanguageModel(Protocol):
@@ -26,6 +27,11 @@ class LanguageModel(Protocol):
     def rollback(self, length: int) -> None: ...
 
 
+def run(model: PreTrainedModel, cache: DynamicCache, x: Tensor, **more: object) -> Any:
+    """One pass of a model over ids x [batch, n] on top of `cache`, which is extended in place: transformers' output."""
+    return model(input_ids=x, cache=cache, use_cache=True, **more)
+
+
 def forward(model: PreTrainedModel, cache: DynamicCache, ids: list[int], rows: int | None = None) -> Tensor:
     """Feed token ids on top of `cache`, which is extended in place, and return what may come next.
 
@@ -36,7 +42,7 @@ def forward(model: PreTrainedModel, cache: DynamicCache, ids: list[int], rows: i
     """
     with torch.inference_mode():
         x = torch.tensor([ids], device=model.device)
-        logits = model(input_ids=x, cache=cache, use_cache=True, logits_to_keep=rows or 0).logits[0]
+        logits = run(model, cache, x, logits_to_keep=rows or 0).logits[0]
     # Copied outside of inference mode, so that the caller may change it in place.
     return logits.to(torch.float32, copy=True)
 
@@ -49,7 +55,7 @@ class Context:
 
     model: a causal decoder of transformers. Attention with a sliding window is kept in full, so that it can
     be cut back also past its window. ValueError, naming the model, for what cannot be cut back: recurrent
-    or otherwise stateful layers, and encoder–decoders.
+    or otherwise stateful layers, encoder–decoders, and models that read to both sides.
     Taught in notebook 01_distributions, section 'One step by hand'.
     """
 
@@ -59,7 +65,7 @@ class Context:
         self.tokens: list[int] = []
         config = model.config.get_text_config(decoder=True)
         self.vocab_size: int = config.vocab_size
-        self.max_length: int = getattr(config, "max_position_embeddings", None) or 1 << 30
+        self.max_length = _positions(config)
         self.size: int = model.num_parameters()
         self._cache = DynamicCache()
 
@@ -76,6 +82,8 @@ class Context:
             # Layers before the interruption have grown and those behind it have not: no crop mends that.
             self._cache, self.tokens = DynamicCache(), []
             raise
+        if not self._cache.get_seq_length():
+            raise ValueError(f"{type(self.model).__name__} keeps nothing in transformers' cache; use another model")
         self.tokens += ids
         self._check_length()
         return logits
@@ -88,8 +96,12 @@ class Context:
         # A negative count is the one form of crop that means the same in every version, and −0 empties the
         # cache in some of them.
         if surplus > 0:
-            self._cache.crop(-surplus)
-            del self.tokens[length:]
+            try:
+                self._cache.crop(-surplus)
+                del self.tokens[length:]
+            except BaseException:
+                self._cache, self.tokens = DynamicCache(), []
+                raise
         self._check_length()
 
     def _check_length(self) -> None:
@@ -132,11 +144,25 @@ def check_feed(model: LanguageModel, ids: list[int], rows: int | None) -> None:
         )
 
 
+def _positions(config: PreTrainedConfig) -> int:
+    """How many tokens a model reads in such a way that later ones leave what is cached as it is."""
+    most = getattr(config, "max_position_embeddings", None) or 0
+    most = most if most > 0 else 1 << 30
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        # In a longer text all positions turn by other angles; those that are cached would keep the old ones.
+        most = min(most, rope["original_max_position_embeddings"])
+    return most
+
+
 def _refuse_uncuttable(model: PreTrainedModel) -> None:
     name = type(model).__name__
     config = model.config
     if getattr(config, "is_encoder_decoder", False):
         raise ValueError(f"{name} is an encoder–decoder; speculation here needs a decoder-only model")
+    # Some that only ever read forward say so of themselves, too.
+    if getattr(config, "is_decoder", True) is False and config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        raise ValueError(f"{name} reads to both sides of a token (is_decoder is False); use a model that reads forward")
     layers = {type(layer) for layer in DynamicCache(config=config).layers}
     other = layers - {DynamicLayer, DynamicSlidingWindowLayer}
     if other or getattr(model, "_is_stateful", False):

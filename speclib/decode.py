@@ -13,12 +13,13 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from numbers import Integral
 
 from transformers import PreTrainedModel
 
 from speclib import accept
 from speclib.context import LanguageModel, as_context, shared
-from speclib.distributions import Rng, Sampling
+from speclib.distributions import Rng, Sampling, check_banned
 from speclib.drafters import Drafter, ModelDrafter, Proposal
 from speclib.stopping import FinishReason, Stop, Trimmer
 
@@ -65,15 +66,16 @@ def decode(
     of the round before (None at first) that says how many. sampling: how logits become p, for target and
     drafter alike. stop: what ends the text. rng: answers `kept` and `draw`; None draws a fresh seed.
     Yields a `Round` for each pass of the target; the last carries a finish_reason.
-    ValueError: an empty prompt, ids the target has no row for, more tokens than it has positions, k < 0.
+    ValueError, when the first round is asked for: an empty prompt, ids the target has no row for, more tokens than it
+    has positions, k < 0.
     Source: Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2.
     Taught in notebook 03_greedy, section 'The loop'.
     """
     text = list(prompt_ids)
-    _check(target, text, k, stop.max_new)
+    _check(target, text, k, sampling, stop.max_new)
     if stop.max_new == 0:
         return
-    rng = rng or Rng()
+    rng = Rng() if rng is None else rng
     sampling = dataclasses.replace(sampling, prompt_length=len(text))
     trimmer = Trimmer(stop)
     end = len(text) + stop.max_new
@@ -91,7 +93,7 @@ def decode(
         started = time.perf_counter()
 
         # Draft. One token of the budget is left for the fix or the bonus.
-        wanted = min(k if isinstance(k, int) else k(last), end - len(text) - 1)
+        wanted = min(k(last) if callable(k) else k, end - len(text) - 1)
         drafts, q = drafter.propose(text, wanted, sampling, rng) if drafter and wanted > 0 else Proposal([])
         if len(drafts) > max(wanted, 0):
             raise ValueError(f"the drafter was asked for at most {wanted} tokens and proposed {len(drafts)}")
@@ -208,9 +210,11 @@ def _ratio(a: int, b: int) -> float:
     return a / b if b else float("nan")
 
 
-def _check(target: LanguageModel, prompt_ids: list[int], k: object, max_new: int) -> None:
+def _check(target: LanguageModel, prompt_ids: list[int], k: object, sampling: Sampling, max_new: int) -> None:
     if not prompt_ids:
         raise ValueError("the prompt is empty: give at least one token, such as the model's BOS")
+    if not all(isinstance(t, Integral) for t in prompt_ids):
+        raise ValueError("the prompt must be a list of token ids: encode a text, or turn a row of ids by .tolist()")
     bad = next((t for t in prompt_ids if not 0 <= t < target.vocab_size), None)
     if bad is not None:
         raise ValueError(f"prompt id {bad} is not in 0 … {target.vocab_size - 1}: encode with the target's tokenizer")
@@ -219,5 +223,6 @@ def _check(target: LanguageModel, prompt_ids: list[int], k: object, max_new: int
             f"a prompt of {len(prompt_ids)} tokens and {max_new} new ones do not fit into the target's "
             f"{target.max_length} positions: shorten the prompt or ask for fewer"
         )
-    if isinstance(k, int) and k < 0:
-        raise ValueError(f"K must be at least 0, not {k}")
+    if not callable(k) and not (isinstance(k, Integral) and k >= 0):
+        raise ValueError(f"K must be a whole number of at least 0, or a function of the round before, not {k}")
+    check_banned(sampling.banned, target.vocab_size)

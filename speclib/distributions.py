@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ NO_DISTRIBUTION = "logits hold NaN or +inf, or a row with nothing but −inf: no
 class Rng:
     """The randomness of a generation, behind the two questions that speculative decoding asks.
 
-    `kept` asks how many leading drafts survive, `draw` (or `drawn`) asks for one index. Whatever answers these two
+    `kept` asks how many leading drafts survive, `draw` asks for one index. Whatever answers these two
     can drive the loop: this class does it with random numbers, the enumerator of `exactness.py` with
     every answer in turn, which is how the loop is proven.
 
@@ -52,7 +53,7 @@ class Rng:
         return int(self.drawn(weights))
 
     def drawn(self, weights: Tensor) -> Tensor:
-        """`draw`, left on the device of the weights: a tensor of one."""
+        """`draw`, left on the device of the weights: a tensor of one. An rng without it is asked for `draw`."""
         return slice_at(weights, self.uniform(1).to(weights.device))
 
 
@@ -84,9 +85,9 @@ def warp(
     logits: [..., vocab]; −inf marks an impossible token. Returns p of that shape in fp32 (fp64 stays fp64),
     each row summing to 1. temperature 0 is greedy: a one-hot on the argmax (the lowest id wins a tie).
     top_k keeps the k largest logits and whatever ties with the k-th; top_p the smallest set of most likely
-    tokens whose mass reaches it, never fewer than one; min_p all with at least min_p times the largest
-    probability. Order and ties are those of transformers' processors: temperature, top-k, top-p, min-p. check: whether
-    to look at the logits at all, for which a GPU has to be waited for.
+    tokens whose mass reaches it, never fewer than one (of those that tie at its edge, the highest ids); min_p all with
+    at least min_p times the largest probability. The order is that of transformers' processors: temperature, top-k,
+    top-p, min-p. check: whether to look at the logits at all, for which a GPU has to be waited for.
 
     ValueError: a row with NaN, +inf or nothing but −inf; temperature negative or not finite; top_k < 1;
     top_p outside (0, 1]; min_p outside [0, 1].
@@ -94,7 +95,7 @@ def warp(
     2024, section 3 (min-p). Taught in notebook 01_distributions, section 'Reshape it'.
     """
     check_warp(temperature, top_k, top_p, min_p)
-    if logits.shape[-1] == 0:
+    if logits.dim() == 0 or logits.shape[-1] == 0:
         raise ValueError("logits have no entries: the last dimension must be the vocabulary")
     z = logits if logits.dtype == torch.float64 else logits.float()
     top = z.amax(-1, keepdim=True)
@@ -112,14 +113,16 @@ def warp(
         z = z.masked_fill(~_nucleus(z, top_p), NEG_INF)
     if min_p:
         z = z.masked_fill(z < math.log(min_p), NEG_INF)
-    return z.softmax(-1)
+    # The maximum is 0 here. Not torch's softmax: over 49,152 fp32 numbers its sum is off by 1e-5, ten times this one's.
+    weights = z.exp()
+    return weights / weights.sum(-1, keepdim=True)
 
 
 def check_warp(temperature: float, top_k: int | None, top_p: float | None, min_p: float | None) -> None:
     """ValueError in one sentence where a setting of `warp` is out of range; None for a setting is 'off'."""
     if not (math.isfinite(temperature) and temperature >= 0):
         raise ValueError(f"temperature must be a number ≥ 0 (0 is greedy), not {temperature}")
-    if top_k is not None and (top_k < 1 or top_k != int(top_k)):
+    if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, Integral) or top_k < 1):
         raise ValueError(f"top_k must be a whole number ≥ 1, or None for no cut, not {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p must be in (0, 1], or None for no cut, not {top_p}")
@@ -145,7 +148,7 @@ def _nucleus(z: Tensor, top_p: float) -> Tensor:
         size = min(8 * size, vocab)
     cut = head.gather(-1, count - 1)
     above, tied = z > cut, z == cut
-    # transformers sorts upwards and cuts from the low end, so of tokens that tie the highest ids stay.
+    # As where transformers sorts upwards and cuts from the low end; its sort need not keep ties in order, ours does.
     wanted = count - above.sum(-1, keepdim=True)
     return above | (tied & (tied.flip(-1).cumsum(-1).flip(-1) <= wanted))
 
@@ -184,18 +187,24 @@ def penalise(
     vocab = logits.shape[-1]
     out = logits.clone()
     if repetition != 1.0:
-        seen = torch.tensor(sorted({t for t in history if t < vocab}), dtype=torch.long, device=logits.device)
+        seen = torch.tensor([t for t in history if t < vocab], dtype=torch.long, device=logits.device)
         out[seen] = torch.where(out[seen] < 0, out[seen] * repetition, out[seen] / repetition)
     if frequency or presence:
         counts = Counter(t for t in history[prompt_length:] if t < vocab)
         used = torch.tensor(list(counts), dtype=torch.long, device=logits.device)
         times = torch.tensor(list(counts.values()), dtype=out.dtype, device=logits.device)
         out[used] -= times * frequency + presence
-    for token in banned:
-        if not 0 <= token < vocab:
-            raise ValueError(f"banned id {token} is not in 0 … {vocab - 1}")
-        out[token] = NEG_INF
+    if banned := list(banned):
+        check_banned(banned, vocab)
+        out[banned] = NEG_INF
     return out
+
+
+def check_banned(banned: Iterable[int], vocab: int) -> None:
+    """ValueError in one sentence where a banned id is none of the vocabulary's."""
+    bad = next((t for t in banned if not 0 <= t < vocab), None)
+    if bad is not None:
+        raise ValueError(f"banned id {bad} is not in 0 … {vocab - 1}")
 
 
 def check_penalties(repetition: float, frequency: float, presence: float) -> None:

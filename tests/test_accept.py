@@ -107,6 +107,12 @@ def test_a_draft_that_q_excludes_is_the_callers_error():
         accept_or_fix(v(0.5, 0.5), v(0.0, 1.0), 0, Rng(0))
 
 
+@pytest.mark.parametrize("d", [-1, 6])
+def test_a_draft_that_p_has_no_entry_for_is_refused(d):
+    with pytest.raises(ValueError, match="p has 6 entries and none for one of the drafts"):
+        accept_or_fix(P, None, d, Rng(0))
+
+
 @pytest.mark.parametrize(
     ("p", "q", "drafts"),
     [(P[None], Q[None], [0, 1]), (P.expand(4, 6), Q.expand(2, 6), [0, 1]), (P.expand(3, 6), Q[None, :5], [0, 1])],

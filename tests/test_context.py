@@ -38,6 +38,7 @@ MODELS = {
         transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, **NO_IDS)
     ).eval(),
     "qwen2": lambda: make("Qwen2", num_key_value_heads=2),
+    "gpt neox, which calls itself no decoder": lambda: make("GPTNeoX"),
 }
 schedules = st.lists(st.tuples(st.lists(st.integers(0, 63), min_size=1, max_size=5), st.integers(0, 6)), max_size=7)
 
@@ -145,6 +146,32 @@ def test_an_interrupted_pass_leaves_a_usable_context():
     assert torch.allclose(context.feed([1, 2])[-1], fresh(model, [1, 2]), atol=1e-4)
 
 
+@pytest.mark.parametrize("keeps", [0, 2], ids=["empties the cache", "keeps as many as it should drop"])
+def test_a_crop_that_means_something_else_is_noticed(monkeypatch, keeps):
+    """transformers' crop(-2) of three positions has left one, two, or none, and in some versions raised."""
+    context = Context(tiny_llama())
+    context.feed([1, 2, 3])
+    crop = transformers.DynamicCache.crop
+    monkeypatch.setattr(transformers.DynamicCache, "crop", lambda cache, n: crop(cache, keeps - 3))
+    with pytest.raises(RuntimeError, match=rf"holds {keeps} positions but covers 1 tokens.* install the pinned one"):
+        context.rollback(1)
+
+
+def test_an_interrupted_rollback_leaves_a_usable_context(monkeypatch):
+    model = tiny_llama(seed=5)
+    context = Context(model)
+    context.feed([1, 2, 3])
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(context._cache.layers[1], "crop", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        context.rollback(1)  # the first layer has been cut, the second has not
+    assert context.tokens == []
+    assert torch.allclose(context.feed([1, 2])[-1], fresh(model, [1, 2]), atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("model", "why"),
     [
@@ -159,12 +186,36 @@ def test_an_interrupted_pass_leaves_a_usable_context():
             ),
             "T5ForConditionalGeneration is an encoder–decoder",
         ),
+        (lambda: make("Bert", cls="BertLMHeadModel"), "BertLMHeadModel reads to both sides"),
+        (
+            lambda: transformers.OpenAIGPTLMHeadModel(
+                transformers.OpenAIGPTConfig(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+            ),
+            "OpenAIGPTLMHeadModel keeps nothing in transformers' cache",
+        ),
+        (
+            lambda: transformers.XLNetLMHeadModel(
+                transformers.XLNetConfig(vocab_size=64, d_model=32, n_layer=2, n_head=4, d_inner=64)
+            ),
+            "XLNetLMHeadModel keeps nothing in transformers' cache",
+        ),
     ],
-    ids=["mamba", "recurrent gemma", "t5"],
+    ids=["mamba", "recurrent gemma", "t5", "bert", "openai gpt", "xlnet"],
 )
 def test_what_cannot_be_cut_back_is_refused_by_name(model, why):
     with pytest.raises(ValueError, match=why):
-        Context(model())
+        Context(model()).feed([1, 2])
+
+
+def test_a_model_whose_longer_texts_turn_the_cached_positions_ends_before_them():
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+    few = {"original_max_position_embeddings": 8}
+    model = make("Phi3", num_key_value_heads=2, max_position_embeddings=64, rope_parameters=rope | few, **few)
+    context = Context(model)
+    context.feed([1, 2, 3, 4])
+    assert torch.allclose(context.feed([5, 6, 7, 8])[-1], fresh(model, [1, 2, 3, 4, 5, 6, 7, 8]), atol=1e-4)
+    with pytest.raises(ValueError, match="9 tokens do not fit into this model's 8 positions"):
+        context.feed([9])
 
 
 def test_a_model_that_asks_for_a_quantised_cache_still_gets_one_that_can_be_cut():

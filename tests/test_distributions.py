@@ -65,6 +65,14 @@ def test_ties_fall_as_in_transformers(settings):
     assert torch.allclose(warp(logits, **settings), theirs(logits, **settings), atol=1e-6)
 
 
+def test_where_many_tie_at_the_edge_the_kept_probabilities_are_those_of_transformers():
+    # Logits of a bf16 model tie often; which of the tied ids stay is left to transformers' sort, which keeps no order.
+    logits = torch.randn(4, 49_152, generator=torch.Generator().manual_seed(1)).mul(3).bfloat16().float()
+    for top_p in (0.5, 0.9, 0.95):
+        ours, other = warp(logits, top_p=top_p), theirs(logits, top_p=top_p)
+        assert torch.allclose(ours.sort(-1).values, other.sort(-1).values, atol=1e-6)
+
+
 def test_a_flat_distribution_widens_the_search_for_the_nucleus():
     logits = torch.linspace(0, 1e-3, 5_000)[None]  # 90 % of the mass needs 4,500 tokens, not 128
     p = warp(logits, top_p=0.9)
@@ -107,6 +115,13 @@ def test_sums_to_one_at_every_scale(temperature, scale, settings):
     assert abs(float(p.sum()) - 1) < 1e-6 and float(p.min()) >= 0 and p[1] == 0
 
 
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.5])
+@pytest.mark.parametrize("vocab", [49_152, 128_256, 256_000])
+def test_sums_to_one_over_a_real_vocabulary(vocab, temperature):
+    logits = torch.randn(3, vocab, generator=torch.Generator().manual_seed(vocab)) * 3
+    assert float((warp(logits, temperature).double().sum(-1) - 1).abs().max()) < 1e-6
+
+
 @pytest.mark.parametrize(
     ("given_dtype", "out"),
     [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
@@ -128,6 +143,10 @@ def test_dtype(given_dtype, out):
         ([0.0, 1.0], {"temperature": math.nan}, "temperature"),
         ([0.0, 1.0], {"top_k": 0}, "top_k"),
         ([0.0, 1.0], {"top_k": 1.5}, "top_k"),
+        ([0.0, 1.0], {"top_k": 2.0}, "top_k"),
+        ([0.0, 1.0], {"top_k": math.nan}, "top_k"),
+        ([0.0, 1.0], {"top_k": True}, "top_k"),
+        (1.0, {}, "vocabulary"),
         ([0.0, 1.0], {"top_p": 0.0}, "top_p"),
         ([0.0, 1.0], {"top_p": 1.1}, "top_p"),
         ([0.0, 1.0], {"top_p": math.nan}, "top_p"),

@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_draft import tiny_draft
 from tiny import tiny_llama
 
 from speclib.context import Context
-from speclib.decode import Stop, decode
+from speclib.decode import Stop, decode, spec_sample
 from speclib.distributions import Rng, Sampling
 from speclib.drafters import FallbackDrafter, LookupDrafter, ModelDrafter, lookup_draft
 from speclib.toy import TableLM
@@ -254,3 +255,13 @@ def test_on_real_caches_the_text_is_that_of_plain_greedy():
     assert tokens == text(None)[0]
     assert 0 < len(second.asked) < sum(r.drafted > 0 for r in rounds)
     assert {0, 3} <= {r.accepted for r in rounds if r.drafted}
+
+
+def test_an_rng_that_answers_only_two_questions_serves_a_lean_draft_too():
+    class Two:
+        def __init__(self):
+            self.kept, self.draw = Rng(3).kept, Rng(4).draw
+
+    for draft in (tiny_draft(), tiny_llama(seed=2)):
+        tokens, _ = spec_sample(tiny_llama(), draft, [1, 2, 3], 8, 2, rng=Two())
+        assert len(tokens) == 8

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import DynamicCache, LlamaForCausalLM, PreTrainedModel
 
+from speclib.context import run
 from speclib.distill import seeds
 from speclib.lean import Lean
 
@@ -128,8 +129,8 @@ def _stepper(model: PreTrainedModel, rows: int, length: int, head: list[int]) ->
         cache.length = len(head)
         return lambda ids: lean(ids[:, None], cache)[:, 0]
     cache = DynamicCache()
-    model(input_ids=first.expand(rows, -1), cache=cache, use_cache=True, logits_to_keep=1)
-    return lambda ids: model(input_ids=ids[:, None], cache=cache, use_cache=True).logits[:, -1]
+    run(model, cache, first.expand(rows, -1), logits_to_keep=1)
+    return lambda ids: run(model, cache, ids[:, None]).logits[:, -1]
 
 
 def most_likely(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:

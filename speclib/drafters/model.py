@@ -39,6 +39,8 @@ class ModelDrafter:
                 "are the two swapped?",
                 stacklevel=2,
             )
+        if self.context is target:
+            raise ValueError("target and draft share one cache: make a context for each; they may share the model")
         self._vocab = target.vocab_size
         # The text's last token is always fed, also when an earlier generation left it in the cache.
         self.rollback(shared(self.context.tokens, self._as_fed(text[:-1])))
@@ -56,7 +58,8 @@ class ModelDrafter:
         if plain and k > 0 and hasattr(self.context, "greedy"):
             if greedy:
                 return Proposal(self.context.greedy(feed, k))
-            return Proposal(*self.context.sample(feed, k, sampling, rng))
+            if hasattr(rng, "drawn"):
+                return Proposal(*self.context.sample(feed, k, sampling, rng))
         tokens: list[int] = []
         rows: list[Tensor] = []
         for _ in range(k):
