@@ -17,12 +17,14 @@ from speclib.roofline import (
     cache_bytes,
     ceiling_tokens_per_second,
     flops_per_token,
+    free_memory,
     model_bytes,
     ridge_point,
     roofline,
     step_bytes,
 )
 from speclib.timing import MIB, EventTimer, Timer, Timing, WallTimer, at_least_one, bandwidth, interleave, peak_flops
+from speclib.weights import PairError
 
 # What belongs together for the reader, in one place; it is written in three files only to be read in one sitting.
 __all__ = ["H200", "MIB", "SIZES", "SPARK", "EventTimer", "Machine", "Timing", "WallTimer", "bandwidth", "batch_grid"]
@@ -92,11 +94,19 @@ def verify_times(
     """Time passes over each number of tokens for each model, all interleaved, and yield after every pass.
 
     Yields (name, n) and its Timing so far. Going through all sizes before the second pass of any lets a noisy moment
-    hit all alike. ValueError: as `time_verify`, before anything is timed.
+    hit all alike; going through the models at each size lets each find the caches as the other leaves them.
+    ValueError: as `time_verify`, and nothing to time, before anything is timed.
     Taught in notebook 02_verify_cost, section 'Measure'.
     """
+    if not models or not sizes:
+        raise ValueError("there is nothing to time: name at least one model and one number of tokens")
     contexts = {name: as_context(model) for name, model in models.items()}
-    jobs = {(name, n): _pass(contexts[name], prompt_ids, n) for name, n in itertools.product(contexts, sizes)}
+    jobs = {(name, n): _pass(contexts[name], prompt_ids, n) for n, name in itertools.product(sizes, contexts)}
+    # Where a cache has to grow, what `graphs` recorded over it is lost: so it grows before the uncounted passes.
+    for name in contexts:
+        work, undo = jobs[name, max(sizes)]
+        work()
+        undo()
     yield from interleave(jobs, trials, timer or timer_for(next(iter(contexts.values()))))
 
 
@@ -105,11 +115,16 @@ def batch_grid(
 ) -> Iterator[tuple[tuple[int, int], Timing]]:
     """Time B sequences of n tokens for the powers of two with B × n ≤ most; yields (B, n) and its Timing so far.
 
-    Each B has its own caches: B times the prompt, all kept until the last pass.
+    Always by transformers' forward, also for one sequence, so that all B compare. Each B has its own caches: B times
+    the prompt, all kept until the last pass. PairError: not enough free memory for them.
     Taught in notebook 02_verify_cost, section 'Many users'.
     """
     powers = [2**i for i in range(most.bit_length())]
-    contexts = {batch: _context(model, batch) for batch in powers}
+    contexts = {batch: _wide(model, batch) for batch in powers}
+    need = sum(cache_bytes(model, b * len(prompt_ids) + most) for b in powers)
+    if need > (free := free_memory(model.device)):
+        short = f"need {need / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free on {model.device}"
+        raise PairError(f"{sum(powers)} caches of {len(prompt_ids)} tokens {short}: take a shorter prompt")
     jobs = {(b, n): _pass(contexts[b], prompt_ids, n) for b in powers for n in powers if b * n <= most}
     yield from interleave(jobs, trials, timer or timer_for(model))
 
@@ -158,6 +173,15 @@ def verify_ratio(seconds: Mapping[int, float], k: float) -> float:
     return (seconds[below] + part * (seconds[above] - seconds[below])) / seconds[1]
 
 
+def check_fit(prompt: int, more: int, positions: int) -> None:
+    """ValueError, with what to do, unless so many tokens and so many more fit into a model's positions."""
+    if prompt + more > positions:
+        raise ValueError(
+            f"a prompt of {prompt} tokens and {more} more do not fit into the model's {positions} positions: "
+            "shorten the prompt or time fewer tokens"
+        )
+
+
 class _Copies:
     """A model that makes each pass for several copies of its input at once, over a cache as wide."""
 
@@ -167,19 +191,22 @@ class _Copies:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def __call__(self, input_ids: torch.Tensor, cache: DynamicCache, **more: Any) -> Any:
+    def __call__(self, input_ids: torch.Tensor, **more: Any) -> Any:
+        (cache,) = (x for x in more.values() if isinstance(x, DynamicCache))
         if cache.get_seq_length():
-            return self._model(input_ids=input_ids.expand(self._batch, -1), cache=cache, **more)
+            return self._model(input_ids=input_ids.expand(self._batch, -1), **more)
         # The prompt is the same for all: read once, its cache is then copied.
-        out = self._model(input_ids=input_ids, cache=cache, **more)
+        out = self._model(input_ids=input_ids, **more)
         cache.batch_repeat_interleave(self._batch)
         return out
 
 
 def _context(model: Model, batch: int) -> LanguageModel:
     at_least_one(batch=batch)
-    if batch == 1:
-        return as_context(model)
+    return as_context(model) if batch == 1 else _wide(model, batch)
+
+
+def _wide(model: Model, batch: int) -> Context:
     if hasattr(model, "rollback"):
         raise ValueError("a batch needs the transformers model itself, not a context, which holds one sequence")
     return Context(_Copies(model, batch))
@@ -192,12 +219,7 @@ def _pass(
     at_least_one(n=n)
     if not prompt_ids:
         raise ValueError("the prompt is empty: give at least one token, such as the model's BOS")
-    length = len(prompt_ids)
-    if length + n * repeat > context.max_length:
-        raise ValueError(
-            f"a prompt of {length} tokens and {n * repeat} more do not fit into the model's {context.max_length} "
-            "positions: shorten the prompt or time fewer tokens"
-        )
+    check_fit(len(prompt_ids), n * repeat, context.max_length)
     # Which tokens they are makes no difference to the time.
     tokens = list(itertools.islice(itertools.cycle(prompt_ids), n))
 

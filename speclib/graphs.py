@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 if TYPE_CHECKING:
     from speclib.lean import Cache, Lean
@@ -37,7 +38,8 @@ class Graphs:
         n, end = ids.shape[1], cache.length + ids.shape[1]
         if end > cache.positions:
             self._grow(max(end, 2 * cache.positions))
-        if n > MOST:
+        # What watches each operation (`parts.OpClock`) would see none of those that are replayed.
+        if n > MOST or is_in_torch_dispatch_mode():
             return self.lean(ids, cache, rows)
         if (n, rows) not in self.recorded:
             self.recorded[n, rows] = self._record(n, rows)

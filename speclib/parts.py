@@ -46,7 +46,8 @@ def step_parts(model: Model, prompt_ids: list[int], trials: int = 5, timer: Time
 
     weights: products of the token's vectors with the weight matrices, which is where those are read. attention: the
     look at the KV cache. everything else: norms, rotations, copies, and for every operation the time that Python and
-    the libraries take to start it. model, prompt_ids, trials, timer: as `cost.time_verify`.
+    the libraries take to start it. A pass that is replayed (`graphs.Graphs`) is timed so, and clocked unrecorded.
+    model, prompt_ids, trials, timer: as `cost.time_verify`.
     Taught in notebook 02_verify_cost, section 'Where a draft step goes'.
     """
     at_least_one(trials=trials)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
 import platform
 import re
+import tempfile
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import torch
 
 Record = dict[str, Any]
 RESULTS = Path(__file__).resolve().parent.parent / "results"
+CONTEXT = 512  # tokens in the cache before a pass that is timed, where nothing else is asked for
 
 
 def machine(device: torch.device, name: str | None = None) -> Record:
@@ -41,18 +45,44 @@ def machine(device: torch.device, name: str | None = None) -> Record:
 def write(record: Record, folder: Path | str = RESULTS) -> Path:
     """Write a record as `<kind>-<host>-<what>-<dtype>.json` and return where.
 
-    A record of the same name is replaced, whole or not at all.
+    Behind the dtype stand the device unless it is the CPU, and the context length unless it is the usual one: what was
+    measured in another way is another record. One of the same name is replaced, whole or not at all.
     ValueError: the folder cannot be written to.
     Taught in notebook 02_verify_cost, section 'Other machines'.
     """
     parts = [record["kind"], record["machine"]["host"], record["what"], record["dtype"]]
+    if (device := record.get("device", "cpu")) != "cpu":
+        parts.append(device)
+    if (context := record.get("context", CONTEXT)) != CONTEXT:
+        parts.append(f"context-{context}")
     path = Path(folder) / ("-".join(re.sub(r"[^\w.]+", "-", part).strip("-") for part in parts) + ".json")
-    try:
+    with told(folder):
         path.parent.mkdir(parents=True, exist_ok=True)
         put(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def label(record: Record) -> str:
+    """What tells the records of one kind apart, for people: machine, pair or shape, precision, device."""
+    return ", ".join([record["machine"]["host"], record["what"], record["dtype"], record["device"]])
+
+
+@contextlib.contextmanager
+def told(folder: Path | str) -> Iterator[None]:
+    """ValueError, naming the folder, in place of an OSError inside."""
+    try:
+        yield
     except OSError as error:
         raise ValueError(f"{folder} cannot be written to ({error.strerror}): choose another folder") from error
-    return path
+
+
+def check_folder(folder: Path | str) -> None:
+    """ValueError unless files can be written into a folder, which need not be there yet and is not made."""
+    there = Path(folder).absolute()
+    while not there.exists():
+        there = there.parent
+    with told(folder):
+        tempfile.TemporaryFile(dir=there).close()
 
 
 def put(path: Path, text: str) -> None:

@@ -106,13 +106,24 @@ def at_least_one(**numbers: int) -> None:
             raise ValueError(f"{name} must be at least 1, not {number}")
 
 
+def existing(device: str | torch.device) -> torch.device:
+    """The device of that name, to be measured on. ValueError: no such kind of device, or this machine has none."""
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"there is no device {device!r}: give cpu or cuda") from error
+    if found.type != "cpu" and (found.type != "cuda" or (found.index or 0) >= torch.cuda.device_count()):
+        raise ValueError(f"there is no {found} on this machine: give cpu, or leave the device out")
+    return found
+
+
 def bandwidth(device: str | torch.device | None = None, seconds: float = 0.5, size: int = 512 * MIB) -> float:
     """Bytes per second that this machine reads from its memory, as measured now.
 
     device: where to measure; None for the first GPU, or the CPU without one. seconds: how long to measure,
     after a first pass that is not counted. size: bytes of the buffer that is read over and over; it must be
     larger than the last cache, or the cache is measured (it is cut to a quarter of the memory that is free).
-    Returns the median over the passes. Raises ValueError when seconds or size is not positive.
+    Returns the median over the passes. ValueError: seconds or size not positive, no such device.
     Taught in notebook 02_verify_cost, section 'This machine'.
     """
     if seconds <= 0 or size <= 0:
@@ -136,8 +147,11 @@ def peak_flops(dtype: torch.dtype, device: str | torch.device | None = None, sec
     """FLOP per second that this machine reaches in a large square matrix product, as measured now.
 
     A lower bound of what it could do, and the most that a pass of a model can hope for. device, seconds: as
-    `bandwidth`. Taught in notebook 02_verify_cost, section 'This machine'.
+    `bandwidth`. ValueError: seconds not positive, no such device.
+    Taught in notebook 02_verify_cost, section 'This machine'.
     """
+    if seconds <= 0:
+        raise ValueError(f"seconds must be positive, not {seconds}")
     device = _device(device)
     size = 8192 if device.type == "cuda" else 2048
     a = torch.ones(size, size, dtype=dtype, device=device)
@@ -154,7 +168,7 @@ def _median(work: Callable[[], object], device: torch.device, seconds: float) ->
 
 
 def _device(device: str | torch.device | None) -> torch.device:
-    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return existing(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def _wait(device: torch.device) -> None:

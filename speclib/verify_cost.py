@@ -3,41 +3,45 @@
 from __future__ import annotations
 
 import functools
+import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from speclib import cost, pairs, parts, records, shapes
 from speclib.cost import SIZES, Timing
 from speclib.lean import hurry
 from speclib.records import Record
+from speclib.timing import existing
 
 KIND = "verify-cost"
 BATCH_TRIALS = 3
+CLOSE = 0.05  # how far apart the two clocks of a GPU may be
 
 
 def measure(
     models: dict[str, PreTrainedModel],
     labels: dict[str, str],
     what: str,
+    machine: Record,
     *,
-    context: int = 512,
+    context: int = records.CONTEXT,
     trials: int = 10,
     batch: bool = True,
-    name: str | None = None,
     progress: Any = None,
 ) -> Record:
     """Measure v, c, the machine's own speeds and the grid of batches, and return them as a record.
 
     models: "target" and, if there is one, "draft". labels: what they are, for people. what: the pair or shape.
-    context: cached tokens before each pass. trials: passes that count. batch: also the target's grid of B × n.
-    name: of the machine. progress: wraps an iterator, as tqdm does (iterable, total=…). ValueError: bad numbers,
-    a context that does not fit. Taught in notebook 02_verify_cost, section 'Other machines'.
+    machine: of `records.machine`, asked before anything was loaded, so that the load it tells of is that of others.
+    context: cached tokens before each pass. trials: passes that count. batch: also the target's grid of B × n, unless
+    memory is short, which is said on stderr. progress: wraps an iterator, as tqdm does (iterable, total=…).
+    ValueError: bad numbers, a context that does not fit.
+    Taught in notebook 02_verify_cost, section 'Other machines'.
     """
     target = models["target"]
     vocab = min(m.config.get_text_config(decoder=True).vocab_size for m in models.values())
@@ -49,7 +53,7 @@ def measure(
         "kind": KIND,
         "when": records.now(),
         "what": what,
-        "machine": records.machine(target.device, name),
+        "machine": machine,
         "device": target.device.type,
         "dtype": str(target.dtype).removeprefix("torch."),
         "context": context,
@@ -68,8 +72,11 @@ def measure(
             "draft_step": _timing(of_draft),
         }
     if batch:
-        grid = dict(watched(cost.batch_grid(target, prompt, trials=BATCH_TRIALS), total=28 * BATCH_TRIALS))
-        record["batch"] = [{"sequences": b, "n": n, **_timing(t)} for (b, n), t in grid.items()]
+        try:
+            grid = dict(watched(cost.batch_grid(target, prompt, trials=BATCH_TRIALS), total=28 * BATCH_TRIALS))
+            record["batch"] = [{"sequences": b, "n": n, **_timing(t)} for (b, n), t in grid.items()]
+        except pairs.PairError as error:
+            print(f"without the grid of batches: {error}", file=sys.stderr)
     if target.device.type == "cuda":
         record["timers"] = _timers(target, prompt, trials)
     return record
@@ -88,29 +95,35 @@ def run(
     """Load or build the models, measure with progress bars on stderr, write the record and print it.
 
     pair, device, compile: as `pairs.load`; a compiled forward reads one sequence, so the grid of batches is left out.
-    shape: as `shapes.names`, in place of a pair. Others: as `measure`.
+    shape: as `shapes.names`, in place of a pair. name: as `records.machine`. out: the folder of records. Others: as
+    `measure`.
     PairError: what is missing. ValueError: bad input, before anything is loaded.
     Taught in notebook 02_verify_cost, section 'Other machines'.
     """
     cost.at_least_one(context=context, trials=trials)
-    where = _device(device)
+    where = pairs.default_device() if device is None else existing(device)
+    if shape is not None:
+        labels = dict(zip(("target", "draft"), shapes.names(shape), strict=False))
+        _check_fit(context, *map(shapes.config, labels.values()))
+    records.check_folder(out)
+    machine = records.machine(where, name)
     if shape is None:
         loaded = pairs.load(pair, device=where, compile=compile)
+        _check_fit(context, *map(AutoConfig.from_pretrained, filter(None, loaded.folders)))
         models, labels = {"target": loaded.target}, dict(zip(("target", "draft"), loaded.labels, strict=True))
         try:
             models["draft"] = loaded.draft
         except pairs.PairError as error:
             print(f"without a draft: {error}", file=sys.stderr)
     else:
-        labels = dict(zip(("target", "draft"), shapes.names(shape), strict=False))
         models = {role: shapes.build(s, pairs.default_dtype(where)[0], where) for role, s in labels.items()}
         labels = {role: f"shape {s}, random weights" for role, s in labels.items()}
         for model in models.values() if compile else ():
             hurry(model)
     what = f"{shape or pair}-compiled" if compile else shape or pair
     progress = functools.partial(tqdm, unit=" passes", leave=False)
-    more = {"context": context, "trials": trials, "batch": not compile, "name": name, "progress": progress}
-    record = measure(models, labels, what, **more)
+    more = {"context": context, "trials": trials, "batch": not compile, "progress": progress}
+    record = measure(models, labels, what, machine, **more)
     path = records.write(record, out)
     print(*lines(record), path, sep="\n")
 
@@ -142,7 +155,9 @@ def lines(record: Record) -> Iterator[str]:
     if "c" in record:
         yield f"c = {record['c']['measured']:.3f} measured, {record['c']['from_bytes']:.3f} from bytes"
     if "timers" in record:
-        yield f"the GPU's own clock says {record['timers']['events_over_wall']:.3f} of the wall's"
+        ratio = record["timers"]["events_over_wall"]
+        apart = "" if abs(ratio - 1) <= CLOSE else ", more than 5 % apart: free the machine, and measure again"
+        yield f"the GPU's own clock says {ratio:.3f} of the wall's{apart}"
 
 
 def compare(paths: list[Path], folder: Path | str) -> Path:
@@ -157,23 +172,26 @@ def compare(paths: list[Path], folder: Path | str) -> Path:
 
     if not paths:
         raise ValueError("nothing to compare: name at least one results/verify-cost-*.json")
-    figure = go.Figure(machines_figure([records.read(path, KIND) for path in paths]))
+    found = []
+    for path in paths:
+        found.append(records.read(path, KIND))
+        try:
+            machines_figure(found[-1:])
+        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+            raise ValueError(f"{path} lacks what is compared: name a whole record of speclib verify-cost") from error
+    figure = go.Figure(machines_figure(found))
     out = Path(folder) / "verify-cost-compare.html"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.write_html(out, config={"displayModeBar": False})
+    with records.told(folder):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        records.put(out, figure.to_html(config={"displayModeBar": False}))
     return out
 
 
-def _device(name: str | None) -> torch.device:
-    if name is None:
-        return pairs.default_device()
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(f"there is no device {name!r}: give cpu or cuda") from error
-    if device.type != "cpu" and (device.type != "cuda" or (device.index or 0) >= torch.cuda.device_count()):
-        raise ValueError(f"there is no {device} on this machine: give cpu, or leave the device out")
-    return device
+def _check_fit(context: int, *configs: PretrainedConfig) -> None:
+    for config in configs:
+        positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None) or 0
+        if positions > 0:  # else the model sets no limit
+            cost.check_fit(context, SIZES[-1], positions)
 
 
 def _of(times: dict[tuple[str, int], Timing], role: str) -> dict[int, Timing]:
@@ -200,6 +218,11 @@ def _timing(timing: Timing) -> Record:
 
 
 def _timers(target: PreTrainedModel, prompt: list[int], trials: int) -> Record:
-    wall = cost.time_verify(target, prompt, 1, trials)
-    events = cost.time_verify(target, prompt, 1, trials, timer=cost.EventTimer(target.device))
+    by_events, by_wall = cost.EventTimer(target.device), cost.WallTimer(target.device)
+    inner: list[float] = []
+    # One around the other, so that both time the same passes.
+    wall = cost.time_verify(
+        target, prompt, 1, trials, timer=lambda work: by_wall(lambda: inner.append(by_events(work)))
+    )
+    events = statistics.median(inner[-trials:])
     return {"wall": wall, "events": events, "events_over_wall": events / wall}

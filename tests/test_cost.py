@@ -9,14 +9,15 @@ import types
 
 import pytest
 import torch
-from tiny import tiny_llama
+from tiny import save, tiny_llama
+from transformers import LlamaForCausalLM
 
-from speclib import cli, cost, records, roofline, shapes, timing, verify_cost
+from speclib import cli, cost, pairs, records, roofline, shapes, timing, verify_cost, weights
 from speclib.checks import cost as checks
 from speclib.context import Context
 from speclib.cost import Timing
 from speclib.exercises import Todo
-from speclib.lean import Lean, LeanContext
+from speclib.lean import Lean, LeanContext, hurry
 from speclib.pairs import PairError
 from speclib.parts import step_parts
 
@@ -53,7 +54,7 @@ def test_the_8b_reads_15_of_its_16_gb_and_the_ceiling_is_18_tokens_per_second():
 
 @pytest.mark.parametrize("name, parameters, tied", [
     ("llama-1b", 1_235_814_400, True), ("qwen-7b", 7_615_616_512, False), ("qwen-0.5b", 494_032_768, True),
-    ("smol", 134_515_008, True),
+    ("smol", 134_515_008, True), ("smol-draft", 18_138_880, False),
 ])  # fmt: skip
 def test_every_shape_has_its_models_parameters(name, parameters, tied):
     model = shapes.build(name, BF16, "meta")
@@ -104,11 +105,20 @@ def test_presets_say_where_they_come_from_and_what_is_estimated():
 
 def test_names_of_shapes():
     assert shapes.names("llama") == ("llama-8b", "llama-1b")
-    assert shapes.names("smol") == ("smol",)
+    assert shapes.names("smol-draft") == ("smol-draft",)
     assert shapes.names("qwen-7b, smol") == ("qwen-7b", "smol")
     for bad in ("llama-9b", "smol,smol,smol", "", "smol,"):
-        with pytest.raises(ValueError, match=r"there is no shape.*choose llama"):
+        with pytest.raises(ValueError, match=r"there is no shape.*choose smol, llama"):
             shapes.names(bad)
+    with pytest.raises(ValueError, match=r"llama names two shapes: take llama-8b or llama-1b"):
+        shapes.build("llama", BF16, "meta")
+
+
+def test_every_preset_has_the_shapes_of_both_its_models():
+    for preset in pairs.PRESETS:
+        assert len(shapes.names(preset)) == len(set(shapes.names(preset))) == 2
+    real = json.loads((pairs.SMOL_DRAFT.path / "config.json").read_text(encoding="utf-8"))
+    assert shapes.SHAPES["smol-draft"][1].items() <= real.items()
 
 
 def small_shape(monkeypatch):
@@ -132,6 +142,17 @@ def test_a_shape_that_does_not_fit_is_refused_before_it_is_made(monkeypatch):
     monkeypatch.setattr(shapes, "free_memory", lambda device: 10**9)
     with pytest.raises(PairError, match=r"llama-8b needs 16\.1 GB, and 1\.0 GB are free on cpu"):
         shapes.build("llama-8b", BF16, "cpu")
+
+
+@pytest.mark.parametrize("ask", [
+    cost.bandwidth, lambda device: cost.peak_flops(BF16, device), lambda device: shapes.build("smol", BF16, device),
+])  # fmt: skip
+def test_a_device_that_is_not_there_is_one_sentence(ask, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    for device, word in (("cuda", "there is no cuda on this machine"), ("abacus", "there is no device 'abacus'")):
+        with pytest.raises(ValueError, match=word) as caught:
+            ask(device)
+        assert "\n" not in str(caught.value)
 
 
 def test_unified_memory_is_counted_by_the_system(monkeypatch):
@@ -183,7 +204,20 @@ def test_sizes_are_interleaved_so_that_a_noisy_moment_hits_all():
     device = Sim()
     keys = [key for key, _ in cost.verify_times({"target": device}, PROMPT, (1, 8), 3, device.timer)]
     assert keys == [("target", 1), ("target", 8)] * 3
-    assert [fed for _, fed in device.log] == [100, 1, 8, 1, 8, 1, 8, 1, 8]
+    # The largest once by itself, so that the cache has its room before the uncounted passes.
+    assert [fed for _, fed in device.log] == [100, 8, 1, 8, 1, 8, 1, 8, 1, 8]
+
+
+def test_the_models_take_turns_at_each_size_so_that_neither_is_timed_warm():
+    both = {"target": Sim(), "draft": Sim()}
+    keys = [key for key, _ in cost.verify_times(both, PROMPT, (1, 8), 1, lambda work: work() or 1.0)]
+    assert keys == [("target", 1), ("draft", 1), ("target", 8), ("draft", 8)]
+
+
+@pytest.mark.parametrize("models, sizes", [({}, [1]), ({"target": Sim()}, [])])
+def test_nothing_to_time_is_one_sentence(models, sizes):
+    with pytest.raises(ValueError, match="there is nothing to time"):
+        list(cost.verify_times(models, PROMPT, sizes))
 
 
 def test_interrupted_and_run_again_it_starts_from_a_clean_cache():
@@ -255,6 +289,24 @@ def test_the_grid_holds_every_power_of_two_up_to_the_product():
     assert {len(t.seconds) for t in found.values()} == {2}
 
 
+def test_the_grid_is_of_transformers_forward_whatever_a_context_would_take(monkeypatch):
+    model = LlamaForCausalLM(tiny_llama().config).eval().requires_grad_(False)
+    hurry(model)
+    monkeypatch.setattr(model, "lean_context", lambda: pytest.fail("a pass went through the lean forward"))
+    assert len(dict(cost.batch_grid(model, [1, 2], most=2, trials=1, timer=lambda work: work() is None or 0.5))) == 3
+    with pytest.raises(ValueError, match="a batch needs the transformers model"):
+        list(cost.batch_grid(Context(tiny_llama()), [1, 2], most=2))
+
+
+def test_the_grid_asks_for_memory_before_it_fills_it(monkeypatch):
+    monkeypatch.setattr(cost, "free_memory", lambda device: 10**5)
+    monkeypatch.setattr(Context, "feed", lambda *_: pytest.fail("a pass was made"))
+    # Seven caches of 100 tokens, each with room for four more, of 256 bytes a token.
+    with pytest.raises(PairError, match=r"7 caches of 100 tokens need 0\.0 GB, and 0\.0 GB are free on cpu"):
+        list(cost.batch_grid(tiny_llama(), PROMPT[:50] * 2, most=4))
+    assert sum(cost.cache_bytes(tiny_llama(), b * 100 + 4) for b in (1, 2, 4)) == 256 * 712
+
+
 @pytest.mark.parametrize("bad, word", [
     ({"n": 0}, "n must be at least 1"), ({"trials": 0}, "trials must be at least 1"),
     ({"n": 10}, "do not fit into the model's 32 positions"), ({"prompt_ids": []}, "the prompt is empty"),
@@ -272,6 +324,60 @@ def test_other_bad_input():
         cost.step_cost(Context(tiny_llama()), [1], batch=2)
     with pytest.raises(ValueError, match="k must be at least 1"):
         cost.round_times(tiny_llama(), tiny_llama(), [1], k=0)
+
+
+def test_the_timer_waits_for_the_device_on_which_the_model_is():
+    gpu = torch.device("cuda", 0)
+    model = types.SimpleNamespace(device=gpu)
+    for given in (model, types.SimpleNamespace(model=model)):
+        assert cost.timer_for(given) == timing.WallTimer(gpu)
+    for given in (Sim(), tiny_llama(), Context(tiny_llama())):
+        assert cost.timer_for(given) == timing.WallTimer(torch.device("cpu"))
+
+
+@pytest.fixture
+def two_seconds(monkeypatch):
+    """Every job that the machine's own speeds are measured with takes two seconds, also on a GPU that is not there."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(timing, "free_memory", lambda device: 1 << 40)
+    monkeypatch.setattr(timing, "_median", lambda work, device, seconds: work() or 2.0)
+
+
+@pytest.mark.parametrize("device, readings", [("cpu", 1), ("cuda", 8)])
+def test_the_bandwidth_counts_every_byte_of_every_reading(two_seconds, monkeypatch, device, readings):
+    read = []
+
+    class Buffer:
+        def __init__(self, size, dtype, device):
+            self.bytes = size * dtype.itemsize
+
+        def numel(self):
+            return self.bytes // 4
+
+        def element_size(self):
+            return 4
+
+        def sum(self):
+            read.append(self.bytes)
+
+    monkeypatch.setattr(torch, "ones", Buffer)
+    assert cost.bandwidth(device, size=1000) == readings * 1000 / 2
+    assert read == [1000] * readings
+
+
+@pytest.mark.parametrize("device, size", [("cpu", 2048), ("cuda", 8192)])
+def test_the_peak_counts_two_operations_for_each_pair_of_numbers(two_seconds, monkeypatch, device, size):
+    class Matrix:
+        def __init__(self, rows, columns, dtype, device):
+            self.rows, self.columns = rows, columns
+
+        def __matmul__(self, other):
+            assert self.rows == self.columns == other.rows == other.columns == size
+
+    monkeypatch.setattr(torch, "ones", Matrix)
+    assert cost.peak_flops(BF16, device) == 2 * size**3 / 2
+    with pytest.raises(ValueError, match="seconds must be positive, not -1"):
+        cost.peak_flops(BF16, device, seconds=-1)
 
 
 def test_a_wall_timer_waits_for_the_device_on_both_sides(monkeypatch):
@@ -307,16 +413,20 @@ def test_an_event_timer_marks_before_and_behind_and_then_waits(monkeypatch):
     assert events == ["wait", "mark", "work", "mark", "wait"]
 
 
+def call_clock():
+    """A timer for `step_parts`: what it takes to begin is timed first, twenty times; then each call takes 1 ms more."""
+    calls = []
+
+    def timer(work):
+        calls.append(work())
+        return 0.001 if len(calls) <= 20 else 0.002
+
+    return timer
+
+
 def test_parts_add_up_to_the_step_and_a_lean_context_has_them_too():
     for model in (tiny_llama(), LeanContext(Lean(tiny_llama()))):
-        calls = []
-
-        def timer(work, calls=calls):
-            calls.append(work())
-            # What it takes to begin is timed first, twenty times; then every call takes a millisecond more.
-            return 0.001 if len(calls) <= 20 else 0.002
-
-        found = step_parts(model, [1, 2, 3], 2, timer=timer)
+        found = step_parts(model, [1, 2, 3], 2, timer=call_clock())
         assert list(found) == ["weights", "attention", "everything else"]
         # Two layers of seven matrices (four when fused) and the output matrix, a look at the cache in each layer.
         assert found["weights"] == pytest.approx(0.001 * (9 if isinstance(model, LeanContext) else 15))
@@ -460,7 +570,8 @@ def test_a_stub_reaches_attempt_as_not_done(check):
 def measured(name="here", **more):
     models = {"target": tiny_llama(), "draft": tiny_llama(hidden=16, layers=1)}
     labels = {"target": "a tiny Llama", "draft": "a tinier one"}
-    return verify_cost.measure(models, labels, "tiny", context=20, trials=2, name=name, **more)
+    machine = records.machine(torch.device("cpu"), name)
+    return verify_cost.measure(models, labels, "tiny", machine, context=20, trials=2, **more)
 
 
 @pytest.fixture
@@ -473,7 +584,7 @@ def quick(monkeypatch):
 def test_a_record_says_all_that_is_needed_to_compare(quick, tmp_path):
     record = measured()
     path = records.write(record, tmp_path)
-    assert path.name == "verify-cost-here-tiny-float32.json"
+    assert path.name == "verify-cost-here-tiny-float32-context-20.json"
     assert records.read(path, "verify-cost") == json.loads(json.dumps(record))
     at = record["machine"]
     assert at["host"] == "here" and at["torch"] == torch.__version__ and at["threads"] == 1
@@ -482,11 +593,86 @@ def test_a_record_says_all_that_is_needed_to_compare(quick, tmp_path):
     rows = record["models"]["target"]["verify"]
     assert [row["n"] for row in rows] == list(cost.SIZES)
     assert all(row["low"] <= row["median"] <= row["high"] and row["passes"] == 2 for row in rows)
-    assert record["c"]["from_bytes"] < 1
     assert set(record["models"]["draft"]["parts"]) == {"weights", "attention", "everything else"}
     assert {(row["sequences"], row["n"]) for row in record["batch"]} >= {(1, 64), (64, 1), (8, 8)}
     text = "\n".join(verify_cost.lines(record))
-    assert "here:" in text and "10.0 GB/s" in text and "v(7) =" in text and "c = " in text
+    assert "here:" in text and "memory is read at 10.0 GB/s" in text and "v(7) =" in text and "c = " in text
+
+
+def test_the_speed_that_a_step_reaches_is_told_of_each_model(quick):
+    record = measured(batch=False)
+    for i, model in enumerate(record["models"].values(), 1):
+        model["bytes_per_pass"] *= 10**5 * i  # tiny models would reach 0.0 GB/s
+    lines = list(verify_cost.lines(record))
+    for model in record["models"].values():
+        at = next(i for i, line in enumerate(lines) if model["label"] in line)
+        reached = model["bytes_per_pass"] / model["verify"][0]["median"]
+        assert (
+            f"reads {model['bytes_per_pass'] / 1e9:.3f} GB and thus reaches {reached / 1e9:.1f} GB/s" in lines[at + 1]
+        )
+
+
+def test_c_is_the_draft_over_the_target_and_its_bytes_hold_the_caches(quick, monkeypatch):
+    monkeypatch.setattr(cost, "round_times", lambda *_, **__: (Timing((0.4,)), Timing((0.1,))))
+    c = measured(batch=False)["c"]
+    assert c["measured"] == pytest.approx(0.25)
+    target, draft = tiny_llama(), tiny_llama(hidden=16, layers=1)
+    # Two vectors of a cache, two heads, fp32; a tiny Llama's four heads share the width.
+    caches = 20 * 2 * 2 * 4 * 1 * 4, 20 * 2 * 2 * 4 * 2 * 8
+    assert (cost.cache_bytes(draft, 20), cost.cache_bytes(target, 20)) == caches
+    bytes_of = [cost.step_bytes(m) + of_cache for m, of_cache in zip((draft, target), caches, strict=True)]
+    assert c["from_bytes"] == pytest.approx(bytes_of[0] / bytes_of[1])
+
+
+def test_what_was_measured_in_another_way_is_another_file(tmp_path):
+    record = {"kind": "verify-cost", "what": "smol", "dtype": "bfloat16", "machine": {"host": "a"}}
+    names = [
+        records.write(record | more, tmp_path).name
+        for more in (
+            {"device": "cpu", "context": 512},
+            {"device": "cuda", "context": 512},
+            {"device": "cpu", "context": 8192},
+            {"device": "cuda", "context": 8192},
+        )
+    ]
+    assert names == [
+        f"verify-cost-a-smol-bfloat16{more}.json" for more in ("", "-cuda", "-context-8192", "-cuda-context-8192")
+    ]
+    for path in records.RESULTS.glob("verify-cost-*.json"):
+        assert records.write(records.read(path, "verify-cost"), tmp_path).name == path.name
+
+
+def test_a_gpu_is_named_and_so_is_its_memory(monkeypatch):
+    for integrated in (0, 1):
+        properties = types.SimpleNamespace(name="NVIDIA GB10", is_integrated=integrated)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, p=properties: p)
+        found = records.machine(torch.device("cuda", 0), "spark")
+        assert (found["host"], found["gpu"]) == ("spark", "NVIDIA GB10")
+        assert found["unified_memory"] is bool(integrated)
+    found = records.machine(torch.device("cpu"))
+    assert found["gpu"] is None and found["unified_memory"] is None
+
+
+def test_both_clocks_of_a_gpu_time_the_same_passes(monkeypatch):
+    events = iter((9.0, 0.3, 0.1, 0.2))  # the first is not counted
+    monkeypatch.setattr(cost, "EventTimer", lambda device: lambda work: work() or next(events))
+    monkeypatch.setattr(cost, "WallTimer", lambda device: lambda work: work() or 0.4)
+    assert verify_cost._timers(tiny_llama(), [1, 2], 3) == {"wall": 0.4, "events": 0.2, "events_over_wall": 0.5}
+    assert next(events, None) is None
+
+
+@pytest.mark.parametrize("ratio, apart", [(0.96, False), (1.04, False), (0.94, True), (1.06, True)])
+def test_clocks_that_differ_are_told_of(quick, ratio, apart):
+    record = measured(batch=False) | {"timers": {"wall": 1.0, "events": ratio, "events_over_wall": ratio}}
+    last = list(verify_cost.lines(record))[-1]
+    assert f"clock says {ratio:.3f} of the wall's" in last and ("more than 5 % apart" in last) == apart
+
+
+def test_short_memory_costs_the_grid_and_not_the_record(quick, monkeypatch, capsys):
+    monkeypatch.setattr(cost, "free_memory", lambda device: 10)
+    record = measured()
+    assert "batch" not in record and "c" in record
+    assert capsys.readouterr().err.startswith("without the grid of batches: 127 caches of 20 tokens need")
 
 
 def test_a_record_is_replaced_whole_or_not_at_all(quick, tmp_path, monkeypatch):
@@ -537,6 +723,65 @@ def test_verify_cost_from_the_command_line(quick, tmp_path, monkeypatch, capsys)
     assert run_main(monkeypatch, *asked, "--name", "one", "--compile") == 0
     record = records.read(capsys.readouterr().out.splitlines()[-1], "verify-cost")
     assert record["what"] == "both-compiled" and record["c"] and "batch" not in record
+
+
+def test_a_pair_from_the_command_line(quick, tmp_path, monkeypatch, capsys):
+    target, draft = save(tmp_path / "target"), save(tmp_path / "draft", hidden=16, layers=1)
+    out = tmp_path / "out"
+    asked = ["verify-cost", "--context", 20, "--trials", 1, "--device", "cpu", "--name", "one", "--out", out]
+    busy, load = [], pairs.load
+    monkeypatch.setattr(records.os, "getloadavg", lambda: (7.0 if busy else 0.5, 0, 0))
+    monkeypatch.setattr(pairs, "load", lambda *a, **more: busy.append("loading") or load(*a, **more))
+    assert run_main(monkeypatch, *asked, "--pair", f"{target},{draft}") == 0
+    path = capsys.readouterr().out.splitlines()[-1]
+    record = records.read(path, "verify-cost")
+    assert [m["label"] for m in record["models"].values()] == [target, draft]
+    assert record["c"]["measured"] > 0 and record["batch"]
+    assert record["machine"]["load_average"] == 0.5  # of others, not of this run
+    preset = pairs.Preset(pairs.Folder(tmp_path / "target", "alone"), pairs.Absent("a draft", "it is not made yet"))
+    monkeypatch.setitem(pairs.PRESETS, "lonely", preset)
+    assert run_main(monkeypatch, *asked, "--pair", "lonely") == 0
+    said, err = capsys.readouterr()
+    assert "without a draft: it is not made yet" in err
+    record = records.read(said.splitlines()[-1], "verify-cost")
+    assert list(record["models"]) == ["target"] and "c" not in record and record["what"] == "lonely"
+
+
+@pytest.mark.parametrize("more, word", [
+    (["--context", "500"], "a prompt of 500 tokens and 64 more do not fit into the model's 512 positions"),
+    (["--out", "/dev/null/x"], "/dev/null/x cannot be written to"),
+])  # fmt: skip
+def test_what_cannot_come_to_a_record_is_refused_before_a_model_is_made(tmp_path, monkeypatch, capsys, more, word):
+    monkeypatch.setattr(weights, "load_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(shapes, "build", lambda *_: pytest.fail("a model was built"))
+    kind, values = shapes.SHAPES["smol"]
+    monkeypatch.setitem(shapes.SHAPES, "smol", (kind, values | {"max_position_embeddings": 512}))
+    pair = f"{save(tmp_path / 'target')},{save(tmp_path / 'draft')}"
+    for what in (["--pair", pair], ["--shape", "smol"]):
+        asked = ["verify-cost", *what, "--device", "cpu", "--context", 20, "--out", tmp_path / "out", *more]
+        assert run_main(monkeypatch, *asked) == 2
+        out, err = capsys.readouterr()
+        assert not out and word in err and err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("text", [
+    '{"kind": "verify-cost"}', '{"kind": "verify-cost", "models": []}',
+    '{"kind": "verify-cost", "models": {"target": {"verify": [{"n": 2, "median": 1}]}}}',
+])  # fmt: skip
+def test_half_a_record_is_not_compared(tmp_path, monkeypatch, capsys, text):
+    path = tmp_path / "half.json"
+    path.write_text(text)
+    assert run_main(monkeypatch, "verify-cost", "--compare", path, "--out", tmp_path) == 2
+    err = capsys.readouterr().err
+    assert "half.json lacks what is compared" in err and err.count("\n") == 1
+
+
+def test_a_comparison_that_cannot_be_written_is_one_line(monkeypatch, capsys):
+    path = records.RESULTS / "verify-cost-zen5-smol-float32.json"
+    assert run_main(monkeypatch, "verify-cost", "--compare", path, "--out", "/dev/null/x") == 2
+    err = capsys.readouterr().err
+    assert "/dev/null/x cannot be written to" in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments, word", [

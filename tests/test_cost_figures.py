@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
+from types import SimpleNamespace
 
+import nbformat
 import plotly.graph_objects as go
 import pytest
 import torch
 from boards import controls
+from tiny import tiny_llama
 
-from speclib import cost, shapes
+from speclib import cost, records, shapes
 from speclib.checks.cost import Simulated
+from speclib.context import Context
 from speclib.cost import SIZES, Timing
 from speclib.figures import cost_live
 from speclib.figures.cost import roofline_figure, verify_figure
 from speclib.figures.machines import machines_figure
+from speclib.verify_cost import medians
 
 PROMPT = list(range(100))
 
@@ -89,11 +95,11 @@ def test_a_ridge_off_the_axis_says_so(bandwidth, peak, off):
 
 
 def test_machines_side_by_side():
-    row = {"machine": {"host": "a <b>"}, "what": "smol", "dtype": "bfloat16"}
+    row = {"machine": {"host": "a <b>"}, "what": "smol", "dtype": "bfloat16", "device": "cuda", "context": 512}
     row["models"] = {"target": {"verify": [{"n": 1, "median": 0.02}, {"n": 8, "median": 0.03}]}}
     fig = machines_figure([row] * 3)
     assert fig["data"][0]["y"] == pytest.approx([1, 1.5])
-    assert "&lt;b&gt;" in fig["data"][0]["name"] and "20.0 ms" in fig["data"][0]["name"]
+    assert fig["data"][0]["name"] == "a &lt;b&gt;, smol, bfloat16, cuda, 512 tokens cached, 20.0 ms for 1"
     assert len({t["line"]["dash"] for t in fig["data"]}) == 3
     go.Figure(fig)
 
@@ -146,7 +152,7 @@ def test_points_appear_as_soon_as_their_median_is_known(drawn):
 
 
 def test_an_interruption_keeps_what_is_measured(drawn, capsys):
-    sim = Sim(stop_at=1 + 7 + 7 + 3)  # the prompt, uncounted passes, one of each, three more
+    sim = Sim(stop_at=1 + 1 + 7 + 7 + 3)  # the prompt, uncounted passes, one of each, three more
     found = cost_live.live_curve({"target": sim}, PROMPT, trials=4, timer=sim.timer)
     assert [len(t.seconds) for t in found["target"].values()] == [2, 2, 2, 1, 1, 1, 1]
     assert drawn == [7, "updated"]
@@ -159,11 +165,13 @@ def test_an_interruption_before_every_size_was_there_goes_on(drawn):
         cost_live.live_curve({"target": sim}, PROMPT, trials=4, timer=sim.timer)
 
 
-def board():
-    here = cost.Machine("this machine", 17.3e9, 0.41e12, "measured")
+HERE = cost.Machine("this machine", 17.3e9, 0.41e12, "measured")
+
+
+def board(bits=16, machines=(cost.SPARK, cost.H200, HERE)):
     pairs = {"both": LLAMA, "alone": {"target": facts("smol")}}
     measured = {"alone": {"target": {1: 0.02, 8: 0.03}}}
-    return cost_live.roofline_board(pairs, [cost.SPARK, cost.H200, here], measured)
+    return cost_live.roofline_board(pairs, machines, measured, bits)
 
 
 def test_every_control_moves_the_roofline_in_place():
@@ -203,3 +211,71 @@ def test_measured_points_stand_where_they_were_measured_and_a_pair_may_lack_a_dr
     assert shown.figure.data[1].y == (None,)
     labels["models"].value = "both"
     assert len(shown.figure.data[2].y) == 3
+
+
+def test_the_weights_are_those_of_the_measurement_where_this_machine_is_chosen():
+    shown = board(32)
+    labels = controls(shown)
+    labels["models"].value = "alone"
+    assert labels["weights"].value == 16
+    labels["machine"].value = "this machine"
+    assert labels["weights"].value == 32 and shown.figure.data[1].y == (20, 30)
+    labels["machine"].value = "H200"
+    assert labels["weights"].value == 16 and shown.figure.data[1].y == (None,)
+    at_once = board(32, [HERE])
+    assert controls(at_once)["weights"].value == 32
+    controls(at_once)["models"].value = "alone"
+    assert at_once.figure.data[1].y == (20, 30)
+    assert not any("bf16" in widget.tooltip for widget in labels.values() if getattr(widget, "tooltip", None))
+
+
+# --- what the notebook says in words ------------------------------------------------------------------------
+
+NOTEBOOK = Path(__file__).parent.parent / "notebooks" / "02_verify_cost.ipynb"
+
+
+def test_a_loop_in_the_forward_makes_a_pass_of_each_token():
+    """The planted mistake, counted in forwards of the notebook's own cell, with its switch on and off."""
+    source = next(c.source for c in nbformat.read(NOTEBOOK, 4).cells if "LOOP = True" in c.source)
+    model, fed = tiny_llama(), []
+    hook = model.register_forward_hook(lambda _, a, kw, out: fed.append(kw["input_ids"].shape[1]), with_kwargs=True)
+    try:
+        for switch, passes in (("True", [1] * 8), ("False", [8])):
+            names = {"torch": torch, "Context": Context, "pair": SimpleNamespace(target=model), "ids": [1] * 4}
+            exec(source.replace("LOOP = True", f"LOOP = {switch}"), names)
+            looped = names["Looped"](model)
+            fed.clear()
+            assert looped.feed([1] * 8).shape == (8, 64) and fed == passes
+    finally:
+        hook.remove()
+
+
+def recorded(name):
+    return records.read(records.RESULTS / f"verify-cost-zen5-smol{name}.json", "verify-cost")
+
+
+def test_the_numbers_that_stand_in_the_notebooks_words_are_those_of_the_records():
+    text = " ".join("\n".join(c.source for c in nbformat.read(NOTEBOOK, 4).cells if c.cell_type == "markdown").split())
+    eager, compiled, full = (recorded(n) for n in ("-bfloat16", "-compiled-bfloat16", "-float32"))
+    one = {name: medians(r)[1] for name, r in (("eager", eager), ("compiled", compiled))}
+    assert "about half as long" in text and 0.45 < one["compiled"] / one["eager"] < 0.55
+    assert compiled["c"]["measured"] > eager["c"]["measured"]
+    # One token is dearer than two in bf16, and two are dearer than eight in fp32.
+    assert medians(eager)[2] < medians(eager)[1]
+    v = {n: seconds / medians(full)[1] for n, seconds in medians(full).items()}
+    assert f"{v[2]:.2f}" in text and f"{v[8]:.2f}" in text and v[4] < v[2] > v[8] > 1
+    target = full["models"]["target"]
+    ridge = cost.ridge_point(full["bandwidth"], full["peak"]) * target["bytes_per_pass"] / target["flops_per_token"]
+    assert f"lies at about {ridge:.0f} tokens" in text
+    devices = {record["device"] for record in records.read_all("verify-cost")}
+    assert ("A record of a GPU is missing" in text) == (devices == {"cpu"})
+
+
+def test_c_lies_above_the_quotient_of_bytes_where_the_draft_reaches_fewer_bytes_per_second():
+    """What notebook 02 says of it, on every record that is there."""
+    for record in records.read_all("verify-cost"):
+        if c := record.get("c"):
+            speeds = [
+                record["models"][role]["bytes_per_pass"] / c[f"{role}_step"]["median"] for role in ("target", "draft")
+            ]
+            assert c["measured"] / c["from_bytes"] == pytest.approx(speeds[0] / speeds[1])

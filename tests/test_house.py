@@ -69,6 +69,13 @@ def test_a_file_is_read_in_one_sitting(module):
 FOR_TESTS = {"speclib.toy.FixedLM", "speclib.wrong.WASTEFUL", "speclib.wrong.SEEDED"}
 
 
+def test_one_file_alone_touches_the_cache_of_transformers():
+    """The name of the argument and what `crop` counts are what its versions change."""
+    moving = re.compile(r"\bcache=\w|past_key_values|\.crop\(")
+    touched = {path.name for path in (ROOT / "speclib").rglob("*.py") if moving.search(path.read_text("utf-8"))}
+    assert touched == {"context.py"}
+
+
 def test_nothing_is_there_that_no_one_calls():
     """Every public function, class and constant of a module is named in another file, or at least twice in its own."""
     texts = {file: file.read_text(encoding="utf-8") for file in [*FILES, *(ROOT / "tools").glob("*.py")]}
@@ -88,6 +95,42 @@ def test_nothing_is_there_that_no_one_calls():
                 if not elsewhere and len(word.findall(texts[file])) < 2 and not decorated and not name.startswith("__"):
                     unused.append(f"{module}.{name}")
     assert set(unused) == FOR_TESTS
+
+
+def untyped(body, inside=False):
+    """The public functions and methods there whose arguments or result have no type: name and line."""
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from untyped(node.body, inside=True)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if node.name.startswith("_") and node.name != "__init__":
+                continue
+            found = node.args
+            named = [*found.posonlyargs, *found.args, *found.kwonlyargs, found.vararg, found.kwarg]
+            bare = [a.arg for a in named if a and a.annotation is None]
+            bare = bare[1:] if inside and bare[:1] in (["self"], ["cls"]) else bare
+            if bare or (node.returns is None and node.name != "__init__"):
+                yield f"{node.name}, line {node.lineno}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_public_functions_have_type_hints(module):
+    assert list(untyped(ast.parse(MODULES[module].read_text(encoding="utf-8")).body)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "ill"),
+    [
+        ("def f(a: int, *b: int, c: int = 1, **d: int) -> int: ...", 0),
+        ("class A:\n def __init__(self, a: int): ...\n def f(self) -> None: ...\n def _f(self, a): ...", 0),
+        ("def f(a) -> int: ...", 1),
+        ("def f(a: int): ...", 1),
+        ("def f(*a) -> int: ...", 1),
+        ("class A:\n def f(self, *, a) -> int: ...\n def __init__(self, a): ...", 2),
+    ],
+)
+def test_a_missing_type_is_noticed(source, ill):
+    assert len(list(untyped(ast.parse(source).body))) == ill
 
 
 COLOUR = re.compile(r"#[0-9a-fA-F]{3,8}\b|\b(rgb|hsl)a?\(|['\"](white|black|gr[ae]y|red|green|blue)['\"]")

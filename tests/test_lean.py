@@ -8,18 +8,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_cost import call_clock
 from test_draft import fresh, tiny_draft
 from tiny import tiny_llama
+from torch.utils._python_dispatch import _disable_current_modes
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from speclib import pairs
+from speclib import cost, pairs
 from speclib.context import Context, as_context
 from speclib.decode import decode, spec_greedy
 from speclib.distributions import Rng, Sampling
 from speclib.drafters import LookupDrafter, ModelDrafter
 from speclib.graphs import Graphs
-from speclib.lean import Lean, LeanContext, hurry
+from speclib.lean import Cache, Lean, LeanContext, hurry
 from speclib.packed import product
+from speclib.parts import step_parts
 from speclib.stopping import Stop
 
 
@@ -131,11 +134,13 @@ def test_the_cache_grows_with_the_text(kind):
         context.feed([1] * 50)
 
 
-def test_a_recording_is_made_once_for_each_number_of_tokens(monkeypatch):
+@pytest.fixture
+def little_room(monkeypatch):
     monkeypatch.setattr("speclib.graphs.ROOM", 16)
-    monkeypatch.setattr("speclib.lean.Lean.cache", lambda self, batch=1, positions=16: Cache(self, batch, positions))
-    from speclib.lean import Cache
+    monkeypatch.setattr(Lean, "cache", lambda self, batch=1, positions=16: Cache(self, batch, positions))
 
+
+def test_a_recording_is_made_once_for_each_number_of_tokens(little_room):
     context = recorded(tiny_llama())
     prompt = list(range(1, 9))
     rounds = decode(context, LookupDrafter(), prompt, k=3, stop=Stop(7))
@@ -149,6 +154,33 @@ def test_a_recording_is_made_once_for_each_number_of_tokens(monkeypatch):
     assert not context._pass.recorded
     assert torch.allclose(context.feed([3])[0], fresh(tiny_llama(), context.tokens), atol=1e-4)
     assert context._pass.recordings == first + 1
+
+
+def test_all_that_is_timed_is_recorded_before_the_first_pass_that_counts(little_room):
+    """Also where the largest pass makes the buffer grow, which forgets the recordings of the smaller ones."""
+    context = recorded(tiny_llama())
+    passes = cost.verify_times({"target": context}, list(range(10)), (1, 2, 4, 8), 2)
+    assert len({context._pass.recordings for _ in passes}) == 1
+
+
+def test_the_parts_of_a_replayed_step_are_clocked_and_the_whole_is_replayed():
+    context, replays = LeanContext(Lean(tiny_llama())), []
+
+    def capture(work):
+        answer = work().clone()
+
+        def replay():
+            replays.append(1)
+            with _disable_current_modes():  # a graph runs past whoever watches torch's operations
+                answer.copy_(work())
+
+        return replay, answer
+
+    context._pass = Graphs(context.lean, context._cache, capture)
+    found = step_parts(context, [1, 2, 3], 2, timer=call_clock())
+    # Four products in each of two layers, and the output matrix; a look at the cache in each layer.
+    assert found["weights"] == pytest.approx(0.009) and found["attention"] == pytest.approx(0.002)
+    assert len(replays) == 1 + 2 * 2  # the prompt, then in each trial an uncounted pass and one that counts
 
 
 @pytest.mark.parametrize("kind", CONTEXTS)

@@ -117,8 +117,8 @@ def roofline_figure(
     """Milliseconds of a pass against its tokens for a machine of given bandwidth and peak, with the ridge marked.
 
     models: for "target" and perhaps "draft" the number of weights that a step reads, bytes of one sequence's KV
-    cache, FLOPs per token. bandwidth: bytes per second. peak: FLOP per second. bits: per weight (32, 16, 8, 4); the
-    arithmetic stays that of bf16. batch: sequences, which share the weights and each read a cache. measured: seconds
+    cache, FLOPs per token. bandwidth: bytes per second. peak: FLOP per second, whatever the weights are kept in. bits:
+    per weight (32, 16, 8, 4). batch: sequences, which share the weights and each read a cache. measured: seconds
     by tokens, drawn as points. Taught in notebook 02_verify_cost, section 'The roofline'.
     """
     traces, ends, lines = [], [], {}

@@ -66,17 +66,21 @@ def roofline_board(
     """F3 to drag: the roofline of a pair of models on a machine, by bandwidth, peak, bits per weight and sequences.
 
     shapes: by the name of a pair its "target" and, if any, "draft", as `roofline_figure` takes them; the first is
-    shown at first. machines: presets, which set the two sliders. measured: for some pairs the measured seconds by
-    tokens, drawn when the last of the machines is chosen, for one sequence and for weights of measured_bits.
+    shown at first. machines: presets, which set bandwidth, peak and bits; the last is this machine. measured: for some
+    pairs the measured seconds by tokens, drawn for this machine, one sequence and weights of measured_bits.
     Taught in notebook 02_verify_cost, section 'Drag it: the roofline'.
     """
+
+    def bits_of(machine: Machine) -> int:
+        return measured_bits if machine is machines[-1] else 16
+
     pair = _choice("models", list(shapes))
     preset = _choice("machine", [m.name for m in machines])
     speeds, peaks = [m.bandwidth / 1e9 for m in machines], [m.peak / 1e12 for m in machines]
     bandwidth = _slider("GB/s", _scale(2, 10_000, speeds), speeds[0], "bandwidth: what the memory delivers")
-    peak = _slider("TFLOP/s", _scale(0.01, 3000, peaks), peaks[0], "peak: what the multipliers can do in bf16")
+    peak = _slider("TFLOP/s", _scale(0.01, 3000, peaks), peaks[0], "peak: what the multipliers can do")
     widths = [("fp32", 32), ("bf16", 16), ("8 bit", 8), ("4 bit", 4)]
-    bits = _slider("weights", widths, 16, "bits per weight: fewer bytes to read, the same arithmetic")
+    bits = _slider("weights", widths, bits_of(machines[0]), "bits per weight: fewer bytes to read, the same arithmetic")
     users = [1, 2, 4, 8, 16, 32, 64, 128, 256]
     batch = _slider("sequences", users, 1, "batch: sequences that share one reading of the weights")
 
@@ -97,6 +101,7 @@ def roofline_board(
     def chosen(_: Any) -> None:
         machine = next(m for m in machines if m.name == preset.value)
         bandwidth.value, peak.value = machine.bandwidth / 1e9, machine.peak / 1e12
+        bits.value = bits_of(machine)
 
     preset.observe(board.guard(chosen), names="value")
     return board

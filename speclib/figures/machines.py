@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from speclib import records
 from speclib.cost import SIZES
 from speclib.figures import style
 from speclib.figures.cost import log2_axis
@@ -20,8 +21,8 @@ def machines_figure(found: Sequence[dict[str, Any]]) -> Figure:
     traces = []
     for i, record in enumerate(found):
         rows = record["models"]["target"]["verify"]
-        one = next(row["median"] for row in rows if row["n"] == 1)
-        label = f"{record['machine']['host']}, {record['what']}, {record['dtype']}, {1000 * one:.1f} ms for 1"
+        one = {row["n"]: row["median"] for row in rows}[1]
+        label = f"{records.label(record)}, {record['context']} tokens cached, {1000 * one:.1f} ms for 1"
         traces.append(
             scatter(
                 x=[row["n"] for row in rows],

@@ -77,11 +77,15 @@ def test_the_measured_curve_has_every_point_and_says_v(lab: Lab, board: Board):
     assert symbols == ["circle"] * 7
 
 
-def test_the_loop_is_unmistakable(lab: Lab, board: Board):
+def test_the_loop_has_a_curve_of_its_own(lab: Lab, board: Board, capsys: pytest.CaptureFixture[str]):
     plot = curve(lab, 1)
     one_pass, loop = (plot.evaluate("(gd, i) => Array.from(gd.data[i].y)", i) for i in (1, 3))
-    assert loop[-1] > 3 * one_pass[-1]
-    assert loop[-1] > 5 * loop[0]
+    assert len(one_pass) == len(loop) == 5 and all(map(math.isfinite, one_pass + loop))
+    # How often the loop passes through the model is counted in tests/test_cost_figures.py; a time is only told.
+    with capsys.disabled():
+        print(
+            f"\n16 tokens: {loop[-1] / one_pass[-1]:.1f} × one pass in the loop, {loop[-1] / loop[0]:.1f} × one token"
+        )
 
 
 LIVE = f"{CELLS}.find(c => c.model.sharedModel.source.includes('times = live_curve'))"
@@ -190,10 +194,6 @@ def test_this_machine_shows_what_was_measured_here(board: Board):
     pair = board.control("models").locator("option").nth(1).inner_text()
     choose(board, "models", pair)
     points = board.trace(TARGET_POINTS, "y")
-    if len(points) == 1:  # in fp32 the weights' slider has to say so
-        board.key("weights", "Home")
-        board.page.wait_for_timeout(600)
-        points = board.trace(TARGET_POINTS, "y")
     assert len(points) == 7 and all(math.isfinite(y) for y in points)
     spark(board)
 
