@@ -5,7 +5,9 @@ FITS := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c '$(FITS)' 2>/dev/null && { echo $$p; break; }; done)
 
-# JupyterLab's terminals and `!speclib …` in a notebook find the course's own commands.
+# JupyterLab's terminals and `!speclib …` in a notebook find the course's own commands. What is said into the
+# reader's shell goes by that shell's own PATH: it names a command as the reader can type it.
+READERS_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 ROOT_FLAG = $(if $(filter 0,$(shell id -u)),--allow-root)
@@ -52,7 +54,7 @@ format: setup ## Put code and notebooks into the one format
 	$(PY) -m ruff format .
 
 doctor: setup ## Say what this machine has, what it lacks, and the remedy
-	@.venv/bin/speclib doctor
+	@PATH='$(READERS_PATH)' .venv/bin/speclib doctor
 
 clean: ## Remove .venv and caches (the model's weights stay in your cache folder)
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
@@ -68,4 +70,4 @@ clean: ## Remove .venv and caches (the model's weights stay in your cache folder
 
 # A link to the fetched folder: when the cache is emptied it dangles, and make fetches again.
 .venv/weights: | .venv/ready
-	@folders=$$(.venv/bin/speclib fetch smol) && ln -sfn "$$(echo "$$folders" | head -n 1)" $@
+	@folders=$$(PATH='$(READERS_PATH)' .venv/bin/speclib fetch smol) && ln -sfn "$$(echo "$$folders" | head -n 1)" $@

@@ -171,7 +171,8 @@ def counter(name: str) -> Callable[[str], int]:
     source = preset.target if preset else folder
     ready, detail = source.ready()
     if not ready:
-        raise ValueError(f"no tokenizer: {detail}")
+        remedy = source.remedy or weights.fetching(name if preset else f"{name},{name}")
+        raise ValueError(f"no tokenizer: {detail}: {remedy}")
     tokenizer = weights.load_tokenizer(source.fetch(), source.label)
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
 

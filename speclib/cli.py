@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(add_completion=False, help="Speculative decoding, faster and exact.")
+# Plain help: importing what draws boxes around it takes longer than everything else together.
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 120},
+    help="Speculative decoding, faster and exact.",
+)
 
 PAIR_HELP = "smol, llama, qwen, or TARGET,DRAFT as hub names or folders."
 PairOption = Annotated[str, typer.Option("--pair", envvar="SPECLIB_PAIR", help=PAIR_HELP)]
@@ -267,6 +274,7 @@ def main() -> None:
 
     SPECLIB_DEBUG=1 lets the exception through with its traceback.
     """
+    warnings.formatwarning = lambda message, *_, **__: f"speclib: {message}\n"
     try:
         # Not standalone: typer would draw a box of several lines around a wrong option.
         status = app(prog_name="speclib", standalone_mode=False)

@@ -205,11 +205,11 @@ def _pair(pair: str) -> list[Finding]:
     if status.target_ready:
         found.append(Finding("OK", "Target", f"{pair}: {status.target_detail}"))
     else:
-        found.append(Finding("FAIL", "Target", f"{pair}: {status.target_detail}", f"run `speclib fetch {pair}`"))
+        found.append(Finding("FAIL", "Target", f"{pair}: {status.target_detail}", status.target_remedy))
     if status.draft_ready:
         found.append(Finding("OK", "Draft", f"{pair}: {status.draft_detail}"))
     else:
-        found.append(Finding("WARN", "Draft", f"{pair}: {status.draft_detail}"))
+        found.append(Finding("WARN", "Draft", f"{pair}: {status.draft_detail}", status.draft_remedy))
     return found
 
 

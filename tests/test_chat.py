@@ -1,5 +1,6 @@
 """`speclib chat`: text as rounds come, a line of statistics, and one line for a bad input."""
 
+import re
 import sys
 
 import pytest
@@ -32,7 +33,9 @@ def test_the_drafter_changes_the_rounds_and_not_the_text(pair_name, monkeypatch,
     pair = pairs.load(pair_name)
     wanted = "".join(r.text for r in chat.answer(pair, "hi", None, 0, GREEDY, 12))
     assert (status, err, text) == (0, "", wanted)
-    assert line.startswith("12 tokens, ") and "AL " in line and "α̂ " in line and "acceptance rate " in line
+    share = r"(–|\d\.\d\d)"
+    figures = rf"AL \d\.\d\d · α̂ {share} · acceptance rate {share} · \d+ rounds"
+    assert re.fullmatch(rf"12 tokens, \d+\.\d tokens/s · {figures}\n", line), line
 
 
 def test_marks_stand_around_kept_drafts(pair_name, monkeypatch, capsys):
@@ -80,7 +83,7 @@ def test_the_drafters_have_names(pair_name):
     ("arguments", "says"),
     [
         (["hi", "--drafter", "oracle"], "no drafter 'oracle': choose model, lookup, lookup+model, none"),
-        (["hi", "--k", "-1"], "K must be at least 0"),
+        (["hi", "--k", "-1"], "K must be a whole number of at least 0"),
         (["hi", "--max-new", "9000"], "do not fit into the target's"),
         (["hi", "--temperature", "-1"], "temperature must be"),
         (["hi", "--top-p", "0"], "top_p must be"),

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from speclib import records, scoreboard
 from speclib.decode import GREEDY, decode
 from speclib.distributions import Sampling
@@ -10,7 +12,8 @@ from speclib.exactness import largest_difference, sequence_distribution, target_
 from speclib.stopping import Stop
 from speclib.toy import TableLM
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def shown():
@@ -32,6 +35,36 @@ def test_its_figures_are_those_of_the_records():
     entries = {e.row["target"]: e for e in scoreboard.entries(records.read_all("bench")) if e.group[0] == "zen5"}
     for name, *speeds in rows:
         assert [f"{entries[name].level(users)['tokens_per_second']:.1f}" for users in (1, 16)] == speeds
+
+
+def test_where_speculation_loses_its_figures_are_those_of_the_record():
+    record = records.read(records.RESULTS / "sweep-zen3-smol-float32.json", "sweep")
+    ks, speedups = zip(*((row["K"], f"{row['speedup']:.2f}") for row in record["rows"] if row["K"]), strict=True)
+    said = f"K = {', '.join(map(str, ks))} gave {', '.join(speedups[:-1])} and {speedups[-1]} ×"
+    assert record["dtype"] == "float32" and said in " ".join(README.split())
+
+
+def test_it_shows_what_make_lab_opens():
+    start = README[README.index("## Start") : README.index("## The notebooks")]
+    assert re.search(r"`make lab` opens JupyterLab.+without a display it prints the\s+address", start, re.DOTALL)
+    assert re.search(r"!\[[^\]]+\]\(docs/stills/01_distributions\.png\)", start)
+
+
+def test_the_section_for_the_spark_says_what_is_different_there():
+    spark = README[README.index("## On a DGX Spark") : README.index("## Licence")]
+    for word in ("aarch64", "CUDA", "SPECLIB_PAIR=llama", "gated", "memory"):
+        assert word in spark, word
+
+
+@pytest.mark.parametrize("name", ["NOTICE", "README.md", "SCOREBOARD.md", "docs/performance.md"])
+def test_whoever_reads_figures_reads_of_the_4_bits(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert re.search(r"4-bit(?:(?!\n\n).)*Q4_1(?:(?!\n\n).)*dequantise", text, re.DOTALL)
+
+
+def test_the_table_of_figures_says_so_itself():
+    table = README[README.index("## What comes out") : README.index("| target on the scoreboard")]
+    assert "4-bit" in table and "Q4_1" in table
 
 
 def test_it_repeats_the_line_above():

@@ -1,13 +1,14 @@
 """The loop on the default target, with real weights: identity, near ties, and the joint distribution of tokens."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
 from speclib import pairs, wrong
-from speclib.context import Context
+from speclib.context import Context, as_context
 from speclib.decode import Stats, decode
 from speclib.distributions import Rng, Sampling
 from speclib.drafters import LookupDrafter, ModelDrafter
@@ -73,7 +74,10 @@ def test_in_fp32_greedy_text_is_that_of_plain_decoding_and_of_transformers(pair)
 
 
 def test_in_bf16_texts_part_only_at_near_ties(record_property):
-    """One pass over K + 1 rounds otherwise than one over 1: where the first difference falls, the top two tie."""
+    """One pass over K + 1 rounds otherwise than one over 1: where texts part, both tokens are as good as the best.
+
+    How many part depends on the machine's kernels, and may be none: it is reported and not asserted.
+    """
     bf16 = pairs.load("smol", dtype=torch.bfloat16)
     context, parted = Context(bf16.target), 0
     for prompt in PROMPTS[::5]:
@@ -83,8 +87,9 @@ def test_in_bf16_texts_part_only_at_near_ties(record_property):
         if first is not None:
             parted += 1
             context.rollback(0)
-            top = context.feed(ids + plain[:first], rows=1)[0].topk(2).values
-            assert float(top[0] - top[1]) <= 1.0, (prompt, first)
+            logits = context.feed(ids + plain[:first], rows=1)[0]
+            behind = logits.max() - logits[[plain[first], spec[first]]]
+            assert float(behind.max()) <= 1.0, (prompt, first)
     record_property("texts that parted, of 4", parted)
     print(f"\nbf16: {parted} of 4 texts parted from plain greedy within 48 tokens, each at a near tie")
 
@@ -112,8 +117,8 @@ def real(models):
     return MemoLM(target, prompt, ids), MemoLM(draft, prompt, ids), ids
 
 
-def three_tokens(target, draft, prompt, rng):
-    rounds = decode(target, ModelDrafter(draft), prompt, k=2, sampling=TOP_4, stop=Stop(3), rng=rng)
+def some_tokens(target, draft, prompt, rng, new=3):
+    rounds = decode(target, ModelDrafter(draft), prompt, k=2, sampling=TOP_4, stop=Stop(new), rng=rng)
     return tuple(t for r in rounds for t in r.tokens)
 
 
@@ -121,7 +126,7 @@ def test_on_real_logits_every_outcome_adds_up_to_p(real):
     target, draft, _ = real
     wanted = target_distribution(target, [0], TOP_4, 3)
     assert len(wanted) == 4**3
-    output = sequence_distribution(lambda rng: three_tokens(target, draft, [0], rng))
+    output = sequence_distribution(lambda rng: some_tokens(target, draft, [0], rng))
     assert largest_difference(output, wanted) < 1e-6  # fp32
 
 
@@ -129,30 +134,34 @@ def test_the_joint_of_three_tokens_passes_chi_square_and_mistakes_do_not(real, r
     """The enumerator gives the mistake's real distribution, so the draws needed to notice it are computed."""
     target, draft, _ = real
     wanted = target_distribution(target, [0], TOP_4, 3)
-    cells, n = sorted(wanted), 6_000
+    cells, most = sorted(wanted), 20_000
     p = [wanted[c] for c in cells]
 
-    def p_value():
+    def p_value(runs):
         counts = dict.fromkeys(cells, 0)
-        for seed in range(n):
-            counts[three_tokens(target, draft, [0], Rng(seed))] += 1
+        for seed in range(runs):
+            counts[some_tokens(target, draft, [0], Rng(seed))] += 1
         return chi_square([counts[c] for c in cells], p).p_value
 
-    assert p_value() > LEVEL
+    assert p_value(most) > LEVEL
     resample = next(m for m in wrong.BIASED if m.name == "a rejection draws from p")
     with resample.patch():
-        biased = sequence_distribution(lambda rng: three_tokens(target, draft, [0], rng))
-        needed = draws_needed([biased.get(c, 0.0) for c in cells], p)
-        record_property("draws needed", needed)
-        assert needed < n
-        assert p_value() < LEVEL
+        biased = sequence_distribution(lambda rng: some_tokens(target, draft, [0], rng))
+        runs = max(300, math.ceil(2 * draws_needed([biased.get(c, 0.0) for c in cells], p)))
+        record_property("runs that find the mistake", runs)
+        assert runs < most
+        assert p_value(runs) < LEVEL
 
 
-@pytest.mark.parametrize(("runs", "draft_has_a_cache"), [(180, False), (20, True)])
-def test_runs_with_real_caches_equal_the_memoised_ones_under_the_same_seeds(models, real, runs, draft_has_a_cache):
-    target, draft, prompt = models
-    ids = real[2]
-    draft = draft if draft_has_a_cache else MemoLM(draft)
-    for seed in range(runs):
-        with_caches = three_tokens(target, draft, prompt, Rng(seed))
-        assert with_caches == tuple(ids[t] for t in three_tokens(*real[:2], [0], Rng(seed))), seed
+@pytest.mark.parametrize(
+    ("make_draft", "new"),
+    [(lambda pair: as_context(pair.draft), 3), (lambda pair: Blunt(pair.target), 2)],
+    ids=["the shipped draft, three tokens", "the target's weights, two tokens"],
+)
+def test_200_runs_with_real_caches_equal_the_memoised_ones_under_the_same_seeds(pair, models, make_draft, new):
+    target, draft, prompt = models[0], make_draft(pair), models[2]
+    ids = reachable_ids([target, draft], prompt, TOP_4, new)
+    remembered = MemoLM(target, prompt, ids), MemoLM(draft, prompt, ids)
+    for seed in range(200):
+        with_caches = some_tokens(target, draft, prompt, Rng(seed), new)
+        assert with_caches == tuple(ids[t] for t in some_tokens(*remembered, [0], Rng(seed), new)), seed

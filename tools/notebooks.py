@@ -26,11 +26,22 @@ MOST_BYTES = 400_000
 MOST_LINES = 14
 LEAST_COMPARED = 15  # cells whose output strict nbval compares; below this the comparison says too little
 UNTOUCHED = "nbval-ignore-output"
+LIVE = ("application/vnd.jupyter.widget-view+json", "application/vnd.plotly.v1+json")
 
 
 def sources(nb: NotebookNode) -> str:
     """A hash of what the outputs were made from: the code cells with their tags, in order."""
     cells = [[c.source, sorted(c.metadata.get("tags", []))] for c in nb.cells if c.cell_type == "code"]
+    return hashlib.sha256(json.dumps(cells).encode()).hexdigest()[:16]
+
+
+def kinds(nb: NotebookNode) -> str:
+    """A hash of what sorts of output each code cell has, since nbval does not look at all of them."""
+    cells = [
+        [sorted(o.get("data", {})) or [o.output_type, o.get("name")] for o in c.outputs]
+        for c in nb.cells
+        if c.cell_type == "code"
+    ]
     return hashlib.sha256(json.dumps(cells).encode()).hexdigest()[:16]
 
 
@@ -64,7 +75,8 @@ def make_outputs(path: Path) -> float:
         for name in cell.get("attachments", {}):
             # Inside the file, since JupyterLab shows nothing from above the folder that it was opened on.
             cell.attachments[name] = {"image/png": base64.b64encode(packed((STILLS / name).read_bytes())).decode()}
-    nb.metadata = {"kernelspec": KERNEL, "language_info": LANGUAGE, "speclib": {"sources": sources(nb)}}
+    made = {"sources": sources(nb), "outputs": kinds(nb)}
+    nb.metadata = {"kernelspec": KERNEL, "language_info": LANGUAGE, "speclib": made}
     # Indented by one, with characters as they are: the form in which JupyterLab saves.
     text = nbformat.writes(nbformat.from_dict(nb), indent=1, ensure_ascii=False)
     beside = path.with_suffix(".tmp")
@@ -82,7 +94,7 @@ def _settle(cell: NotebookNode) -> None:
             previous["text"] += output.text
         else:
             merged.append(output)
-        view = output.get("data", {}).get("application/vnd.jupyter.widget-view+json")
+        view = output.get("data", {}).get(LIVE[0])
         if view:
             # Without a kernel no model has this id, so the page falls back on the picture; and it makes no
             # diff.
@@ -115,11 +127,14 @@ def lint(path: Path) -> list[str]:
     nb = nbformat.read(path, as_version=4)
     if dict(nb.metadata.get("kernelspec", {})) != KERNEL:
         found.append("its kernel is not plain python3: run `make outputs`")
-    if "widgets" in nb.metadata or any("widgets" in c.metadata for c in nb.cells):
+    code = [c for c in nb.cells if c.cell_type == "code"]
+    data = [o.get("data", {}) for c in code for o in c.outputs]
+    if "widgets" in nb.metadata or any("widgets" in c.metadata for c in nb.cells) or "widget-state" in str(data):
         found.append("it holds widget state: run `make outputs` instead of saving it from JupyterLab")
     if nb.metadata.get("speclib", {}).get("sources") != sources(nb):
         found.append("its code changed after its outputs were made: run `make outputs`")
-    code = [c for c in nb.cells if c.cell_type == "code"]
+    if nb.metadata.get("speclib", {}).get("outputs") != kinds(nb):
+        found.append("outputs were taken away or put in after they were made: run `make outputs`")
     if [c.execution_count for c in code] != list(range(1, len(code) + 1)):
         found.append("its cells were not all run once, from the top: run `make outputs`")
     for number, cell in enumerate(code, 1):
@@ -129,11 +144,18 @@ def lint(path: Path) -> list[str]:
             found.append(f"code cell {number} ended in an error")
         if any(o.get("name") == "stderr" for o in cell.outputs):
             found.append(f"code cell {number} wrote to stderr, which differs from machine to machine")
+        if any(set(LIVE) & set(d) and not _still(d) for d in (o.get("data", {}) for o in cell.outputs)):
+            found.append(f"code cell {number} has a figure without a picture for readers without a kernel")
         if (lines := len(cell.source.splitlines())) > MOST_LINES:
             found.append(f"code cell {number} has {lines} lines and may have {MOST_LINES}: split it")
     if (count := compared(nb)) < LEAST_COMPARED:
         found.append(f"nbval compares only {count} cells, of at least {LEAST_COMPARED}: tag fewer")
     return found
+
+
+def _still(data: NotebookNode) -> bool:
+    """Whether a page without a kernel has something to show, and text for one without pictures."""
+    return "text/plain" in data and bool({"image/png", "text/html"} & set(data))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,6 +8,7 @@ sweep` does, writes results/performance-NAME-….json, and docs/performance.md f
 from __future__ import annotations
 
 import dataclasses
+import json
 import statistics
 import sys
 import time
@@ -27,6 +28,7 @@ from speclib.stopping import Stop
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
+LOOP_SHARE = ROOT / "results" / "loop-share.json"
 KIND = "performance"
 ENGINES = {"eager": {}, "compiled": {"compile": True}, "int8": {"quantize": "int8"}, "int4": {"quantize": "int4"}}
 KS = (1, 2, 3)
@@ -155,7 +157,9 @@ HEAD = """# Performance
 
 Plain and speculative decoding of the `smol` pair, greedy, by four ways of running one and the same loop, and
 transformers' own `generate`. Each machine's figures come from one run in which all ways took turns, prompt by prompt;
-prefill is left out. This page is written by `python tools/performance.py` from `results/performance-*.json`.
+prefill is left out. The target's weights are 4-bit (Q4_1), dequantised to the precision above each table: all figures
+are of that model, not of the original SmolLM2. This page is written by `python tools/performance.py` from
+`results/performance-*.json`.
 
 - **eager**: transformers' forward, as notebooks 01 to 06 show it. **compiled**: `--compile`, the same layers over one
   buffer for keys and values, with the weights laid out for the machine's matrix kernels (`speclib/lean.py`,
@@ -173,7 +177,7 @@ prefill is left out. This page is written by `python tools/performance.py` from 
 
 def text(found: list[dict[str, Any]]) -> str:
     """The page, from the records alone."""
-    parts = [HEAD]
+    parts = [HEAD + _loop_share()]
     for record in found:
         m = record["machine"]
         parts.append(
@@ -183,6 +187,18 @@ def text(found: list[dict[str, Any]]) -> str:
             f"{_speeds(record)}\n{_engines(record)}\n{_servers(m['host'])}"
         )
     return "\n".join(parts)
+
+
+def _loop_share() -> str:
+    """What the loop itself takes of a round, from the record of another tool."""
+    record = json.loads(LOOP_SHARE.read_text(encoding="utf-8"))
+    shares = {name: of["share outside the forward"] for name, of in record.items() if isinstance(of, dict)}
+    listed = "; ".join(f"{name}: {100 * share:.1f} %" for name, share in shares.items())
+    return (
+        f"- **what the loop costs**: of a round that copies a text by lookup, K = {record['k']}, in "
+        f"{record['dtype'].removeprefix('torch.')}\n  on {record['threads']} threads, this share is not spent in the "
+        f"forward (`python tools/loop_share.py`):\n  {listed}.\n"
+    )
 
 
 def _speeds(record: dict[str, Any]) -> str:

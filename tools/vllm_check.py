@@ -1,6 +1,6 @@
 """speclib and vLLM behind the same bench on this machine, in one run: plain, lookup and the draft model of `smol`.
 
-vLLM lives in an environment of its own (CONTRIBUTING.md says how); `VLLM=/path/to/its/bin make vllm-check` names it.
+vLLM lives in an environment of its own (docs/vllm.md says how); `VLLM=/path/to/its/bin make vllm-check` names it.
 Each server is started, benched and stopped in turn; the rows go to results/ and SCOREBOARD.md, whoever wins.
 """
 

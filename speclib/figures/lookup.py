@@ -119,7 +119,7 @@ def lookup_figure(
                     cells.label(at, y + CELL / 2 + 7, name)
                 said = name
         y += PITCH
-    bottom = y = rows * PITCH + CELL / 2 + 10
+    bottom = y = rows * PITCH + CELL / 2 + 18
     x = 0.0
     for word, kind in _judged(proposed, kept, last, token):
         if x + max(_wide(word), 66) > INNER:

@@ -151,6 +151,8 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
     base = {"fixedrange": True, "gridcolor": GRID, "zeroline": False, "showline": False}
     # Invisible ticks keep the labels off the plot.
     base |= {"ticks": "outside", "ticklen": 6, "tickcolor": CLEAR}
+    # Else plotly measures every label at each change, a sixth of a drag; the margins hold them all.
+    base |= {"ticklabeloverflow": "allow"}
     return {**base, "title": {"text": title, "font": {"size": 12}, "standoff": 8}, **more}
 
 

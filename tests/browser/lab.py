@@ -10,10 +10,12 @@ NOTEBOOK = "window.jupyterapp?.shell?.currentWidget"
 CELLS = f"{NOTEBOOK}.content.widgets.filter(cell => cell.model.type === 'code')"
 # Traces may hold typed arrays; as JSON they would be objects.
 TRACE = """(gd, [i, key]) => Array.from(gd.data[i][key], x => x)"""
-# From a key to the first frame in which what is drawn differs: the outlines of DRAWN.
+# From a key, or without one from the next move of the mouse, to the first frame in which what is drawn differs: the
+# outlines of DRAWN.
 _LATENCY = """async (gd, [handle, key]) => {
   const shape = () => Array.from(gd.querySelectorAll('DRAWN'), p => p.getAttribute('d')).join();
-  const before = shape(), start = performance.now();
+  const before = shape();
+  let start = performance.now();
   const changed = new Promise((done, fail) => {
     const timer = setTimeout(() => fail(new Error('nothing moved within 5 s')), 5000);
     const watch = new MutationObserver(() => {
@@ -21,7 +23,9 @@ _LATENCY = """async (gd, [handle, key]) => {
     });
     watch.observe(gd, {subtree: true, childList: true, attributes: true});
   });
-  handle.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+  const moved = () => { start = performance.now(); };
+  if (key) handle.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+  else document.addEventListener('pointermove', moved, {capture: true, once: true});
   return await changed;
 }"""
 
@@ -142,3 +146,19 @@ class Board:
         """Milliseconds from a key on a slider to the first change of the drawn bars."""
         handle = self.control(label).locator(".noUi-handle").element_handle()
         return self.plot.evaluate(LATENCY, [handle, key])
+
+    def drag_latency(self, label: str) -> float:
+        """Milliseconds from one move of the mouse, a slider's handle held, to the first change of the drawn bars."""
+        control = self.control(label)
+        control.scroll_into_view_if_needed()
+        handle, track = control.locator(".noUi-handle").bounding_box(), control.locator(".noUi-base").bounding_box()
+        x, y = handle["x"] + handle["width"] / 2, handle["y"] + handle["height"] / 2
+        inwards = 1 if x < track["x"] + track["width"] / 2 else -1
+        self.page.mouse.move(x, y)
+        self.page.mouse.down()
+        # Kept in the page, since the mouse is moved from here while it waits.
+        self.plot.evaluate(f"gd => {{ window.moved = ({LATENCY})(gd, [null, null]); }}")
+        self.page.mouse.move(x + inwards * track["width"] / 5, y)
+        milliseconds = self.page.evaluate("window.moved")
+        self.page.mouse.up()
+        return milliseconds

@@ -124,11 +124,17 @@ def test_an_empty_prompt_says_so_and_the_figure_stays(board: Board):
     assert board.bars() != before
 
 
-def test_a_drag_answers_quickly(board: Board, capsys: pytest.CaptureFixture[str]):
-    keys = ["ArrowLeft", "ArrowRight"] * 15
-    times = sorted(board.latency("temperature", key) for key in keys)
+@pytest.mark.parametrize("label", SLIDERS)
+def test_a_drag_answers_quickly(board: Board, label: str, capsys: pytest.CaptureFixture[str]):
+    keys = ["ArrowRight", "ArrowLeft"] if SLIDERS[label] == ["Home"] else ["ArrowLeft", "ArrowRight"]
+    times = sorted(board.latency(label, key) for key in keys * 8)
+    board.settle()
+    by_mouse = board.drag_latency(label)
+    board.key(label, *SLIDERS[label])
+    board.settle()
     with capsys.disabled():
-        print(f"\ndrag to changed figure: median {statistics.median(times):.0f} ms, slowest {times[-1]:.0f} ms")
+        told = f"median {statistics.median(times):.0f} ms, slowest {times[-1]:.0f} ms; by mouse {by_mouse:.0f} ms"
+        print(f"\n{label}, to the changed figure: {told}")
     # The course asks for 100 ms; a machine that also does other things must not fail here.
     assert statistics.median(times) < 1000
 
