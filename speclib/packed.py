@@ -29,12 +29,20 @@ def product(weight: Tensor, bias: Tensor | None = None, quantize: str | None = N
     with torch.inference_mode():
         if quantize is not None:
             return _rounded(weight.detach(), bias, quantize)
-        if weight.device.type != "cpu" or not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
+        if weight.device.type != "cpu" or not _lays_out(weight.dtype):
             return lambda x: F.linear(x, weight, bias)
         laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), 1)
     # The very product that TorchInductor puts in for a linear layer whose weights it may freeze.
     run = torch.ops.mkldnn._linear_pointwise.default
     return lambda x: run(x, laid_out, bias, "none", [], "")
+
+
+def _lays_out(dtype: torch.dtype) -> bool:
+    """Whether this CPU's kernels take weights of a dtype in a layout of their own."""
+    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
+        return False
+    # Without AVX-512 oneDNN raises where bf16 is to be laid out.
+    return dtype != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def check_quantize(quantize: str | None) -> None:

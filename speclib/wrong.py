@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import torch
@@ -23,13 +24,15 @@ from speclib.stopping import Trimmer
 
 @dataclass(frozen=True)
 class Wrong:
-    """One mistake. seen: where it was found in public. patch: turns it on while the context is open.
+    """One mistake. seen: where it was found. patch: turns it on while the context is open.
 
+    draws: how many texts show it at p-value 1e-4 (`exactness.draws_needed`, on the tests' case of it); inf: none do.
     target, draft: wrap a model, where the mistake lies in how its cache is used.
     """
 
     name: str
     seen: str
+    draws: float
     patch: Callable[[], AbstractContextManager[Any]] = nullcontext
     target: Callable[[LanguageModel], LanguageModel] = lambda model: model
     draft: Callable[[LanguageModel], LanguageModel] = lambda model: model
@@ -85,9 +88,9 @@ def _propose(token: Callable[..., int], row: Callable[..., Tensor], go_on: Calla
     """A ModelDrafter's propose in which how a token is chosen, the q handed over, and when it ends can differ."""
 
     def propose(self: ModelDrafter, text: list[int], k: int, sampling: Sampling, rng: Rng) -> Proposal:
-        feed, tokens, rows = text[len(self.context.tokens) :], [], []
+        feed, tokens, rows = self._as_fed(text[len(self.context.tokens) :]), [], []
         for _ in range(k):
-            logits = sampling.penalise(self.context.feed(feed, rows=1), text, tokens)[-1]
+            logits = sampling.penalise(self._fit(self.context.feed(feed, rows=1)), text, tokens)[-1]
             d = token(logits, sampling, rng)
             if not go_on(d):
                 break
@@ -134,10 +137,10 @@ def _penalise_without_drafts() -> AbstractContextManager[Any]:
 def _warp_last_row_only() -> AbstractContextManager[Any]:
     right = Sampling.warp
 
-    def warp(self: Sampling, logits: Tensor) -> Tensor:
+    def warp(self: Sampling, logits: Tensor, *, check: bool = True) -> Tensor:
         if logits.ndim == 1:  # the draft's, one step at a time
-            return right(self, logits)
-        return torch.cat([logits[:-1].softmax(-1), right(self, logits[-1:])])
+            return right(self, logits, check=check)
+        return torch.cat([logits[:-1].softmax(-1), right(self, logits[-1:], check=check)])
 
     return replaced(Sampling, "warp", warp)
 
@@ -213,37 +216,48 @@ class OwnLastUnread(Ghosts):
 BIASED = (
     Wrong(
         "a rejection draws from p",
-        "the most natural mistake",
+        "our own: notebook 04, 'Break it'",
+        629,
         lambda: replaced(accept, "residual", lambda p, q: p),
     ),
     Wrong(
         "a rejected lookup draws from p",
         "romsto/Speculative-Decoding, n-gram mode",
+        110,
         lambda: replaced(accept, "residual_one_hot", lambda p, d: p),
     ),
     Wrong(
         "the residual goes through a softmax",
-        "several teaching repositories",
+        "our own: no public thread known",
+        435,
         lambda: replaced(accept, "residual", _softmax_residual),
     ),
-    Wrong("greedy drafts, softmax as q", "transformers #32867, #47932", _greedy_claims_softmax),
+    Wrong("greedy drafts, softmax as q", "transformers #32867, #47932", 80, _greedy_claims_softmax),
     Wrong(
         "the bonus is the argmax",
         "shreyansh26/Speculative-Sampling",
+        202,
         lambda: replaced(accept, "judge", _judge_then(_argmax_bonus)),
     ),
-    Wrong("only the last row is warped", "transformers #28166", _warp_last_row_only),
-    Wrong("q is handed over unwarped", "sglang #33643", _q_unwarped),
-    Wrong("penalties leave the drafts out", "TensorRT-LLM #17701", _penalise_without_drafts),
-    Wrong("a draft is withheld because of its value", "confidence thresholds on the drawn token", _withheld_by_value),
-    Wrong("an EOS inside a block runs on", "transformers #47912; EAGLE; Medusa", _eos_at_block_end_only),
-    Wrong("no rollback: ghosts", "the most natural mistake with a cache", target=Ghosts),
-    Wrong("the text is fed again on its cache", "romsto/Speculative-Decoding", target=FedAgain),
+    Wrong("only the last row is warped", "transformers #28166", 111, _warp_last_row_only),
+    Wrong("q is handed over unwarped", "sglang #33643", 3671, _q_unwarped),
+    Wrong("penalties leave the drafts out", "TensorRT-LLM #17701", 29, _penalise_without_drafts),
+    Wrong(
+        "a draft is withheld because of its value",
+        "our own: notebook 04, 'A whole block'",
+        307,
+        _withheld_by_value,
+    ),
+    Wrong("an EOS inside a block runs on", "transformers #47912; EAGLE; Medusa", 6, _eos_at_block_end_only),
+    Wrong("no rollback: ghosts", "our own: notebook 03, 'Break it'", 334, target=Ghosts),
+    Wrong("the text is fed again on its cache", "romsto/Speculative-Decoding", 17, target=FedAgain),
 )
 # Right output, less speed: caught because draft = target must keep every draft.
 WASTEFUL = (
-    Wrong("no bonus", "OpenVINO notebook", lambda: replaced(accept, "judge", _judge_then(_no_bonus))),
-    Wrong("the draft's last token is unread", "vLLM #9730, mlxcel #994", draft=OwnLastUnread),
+    Wrong(
+        "no bonus", "openvinotoolkit/openvino_notebooks", inf, lambda: replaced(accept, "judge", _judge_then(_no_bonus))
+    ),
+    Wrong("the draft's last token is unread", "vLLM #9730, mlxcel #994", inf, draft=OwnLastUnread),
 )
 # Each answer is right alone, but all of them hang together: caught by runs under many seeds.
-SEEDED = (Wrong("seeded again at each step", "feifeibear/LLMSpeculativeSampling", _seeded_again),)
+SEEDED = (Wrong("seeded again at each step", "feifeibear/LLMSpeculativeSampling", 2_000, _seeded_again),)

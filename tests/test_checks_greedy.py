@@ -138,6 +138,14 @@ def no_dict(*args):
     return spec()(*args)[0], 3
 
 
+def as_kind(kind):
+    def fn(*args):
+        tokens, stats = spec()(*args)
+        return kind(tokens), stats
+
+    return fn
+
+
 def stub(*args):
     raise Todo
 
@@ -164,6 +172,9 @@ WRONG_SPEC = {
     "drafts scored one by one": (spec(one_by_one=True), "score all drafts in one pass"),
     "counts the unchecked": (spec(wrong_counts=True), "the counts are"),
     "no dict": (no_dict, "a dict with rounds"),
+    "a tuple of tokens": (as_kind(tuple), "a list of whole numbers"),
+    "a tensor of tokens": (as_kind(torch.tensor), "a list of whole numbers"),
+    "a list of tensors": (as_kind(lambda new: list(torch.tensor(new))), "a list of whole numbers"),
     "no return": (lambda *args: None, "return"),
     "tokens only": (lambda *args: spec()(*args)[0], "list of new tokens and a dict|a dict with"),
     "the prompt comes back too": (lambda t, d, p, n, k, *e: (p + spec()(t, d, p, n, k, *e)[0], {}), "at most 40 new"),

@@ -37,7 +37,6 @@ RIGHT_RESIDUAL = [
     checks.residual_answer,
     guarded,
     lambda p, q: guarded(p.float(), q.float()),
-    lambda p, q: guarded(p, q).tolist(),
     lambda p, q: p.clone() if torch.equal(p, q) else rescaled(torch.where(p > q, p - q, 0.0)),
 ]
 WRONG_RESIDUAL = {
@@ -57,7 +56,8 @@ WRONG_RESIDUAL = {
     ),
     "input changed": (changes_input, "changed its input"),
     "no return": (lambda p, q: None, "return"),
-    "a number": (lambda p, q: float(plus(p, q).sum()), "shape"),
+    "a number": (lambda p, q: plus(p, q).sum(), "shape"),
+    "a list": (lambda p, q: guarded(p, q).tolist(), "return a tensor"),
     "a crash": (lambda p, q: p.clmp(q), "the six words.*raised AttributeError"),
 }
 
@@ -152,6 +152,9 @@ WRONG_RULE = {
         "takes a vector with one probability",
     ),
     "a negative residual": (rule(source=lambda p, q: p - q), "nothing can be drawn"),
+    "a tensor as token": (lambda p, q, d, rng: (torch.tensor(rule()(p, q, d, rng)[0]), True), "whole number"),
+    "kept is a tensor": (lambda p, q, d, rng: (d, torch.tensor(True)), "True or False"),
+    "input changed": (rule(source=lambda p, q: p.sub_(q).clamp_(min=0)), "changed its input"),
     "not a pair": (lambda p, q, d, rng: d, r"should return \(token, kept\)"),
     "kept is a word": (lambda p, q, d, rng: (d, "yes"), "True or False"),
     "the pair turned round": (lambda p, q, d, rng: (True, d), "True or False|never asked"),
@@ -190,6 +193,7 @@ WRONG_GUESS = {
     "one over the vocabulary": (guess(kept=lambda p, d: (p[d] * len(p))[None]), "1.0000"),
     "uniform over the others": (guess(source=lambda p, d: without(torch.ones_like(p), d)), "over all drafts"),
     "argmax of the others": (guess(source=lambda p, d: argmax_of(without(p, d))), "largest entry"),
+    "input changed": (guess(source=lambda p, d: p.index_fill_(0, torch.tensor(d), 0)), "changed its input"),
     "no return": (lambda p, d, rng: None, "return"),
 }
 
@@ -205,6 +209,8 @@ WRONG_STATISTIC = {
     "average": (lambda c, p: ((c - c.sum() * p) ** 2 / (c.sum() * p)).mean(), "don't average"),
     "against p": (lambda c, p: ((c - p) ** 2 / p).sum(), "n · p, not with p"),
     "a fixed n": (lambda c, p: ((c - 100 * p) ** 2 / (100 * p)).sum(), "450"),
+    "in place, on whole numbers": (lambda c, p: (c.sub_(c.sum() * p) ** 2 / p).sum(), "raised RuntimeError"),
+    "input changed": (lambda c, p: ((c - p.mul_(c.sum())) ** 2 / p).sum(), "changed its input"),
     "a vector": (lambda c, p: (c - c.sum() * p) ** 2 / (c.sum() * p), "one number"),
     "a p-value": (lambda c, p: 1.0, "counts as expected"),
     "no return": (lambda c, p: None, "return"),

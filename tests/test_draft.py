@@ -91,6 +91,19 @@ def test_a_cut_vocabulary_leaves_the_output_exact(k, sampling):
         assert any({1, 3} & set(text) for text in output)  # said though the draft cannot
 
 
+def test_a_draft_in_bf16_runs_on_a_cpu_that_lays_out_no_bf16_weights(monkeypatch):
+    def refused(*args):
+        raise RuntimeError("mkldnn_reorder_linear_weight: bf16 path needs avx512bw, avx512vl and avx512dq")
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refused)
+    model = DraftForCausalLM(tiny_draft().config).eval().requires_grad_(False)
+    model.load_state_dict(tiny_draft().state_dict())
+    rows = as_context(model.bfloat16()).feed([5, 6, 7])
+    assert torch.isfinite(rows[-1]).nonzero()[:, 0].tolist() == KEPT
+    assert torch.allclose(rows[-1].softmax(-1), fresh(tiny_draft(), [5, 6, 7]).softmax(-1), atol=0.05)
+
+
 def test_transformers_assisted_generation_takes_it():
     target, prompt = tiny_llama(), torch.tensor([[1, 2, 3, 4]])
     plain = target.generate(prompt, max_new_tokens=12, do_sample=False)

@@ -134,6 +134,11 @@ def test_a_foreign_draft_costs_acceptance_and_never_the_text():
     assert foreign.tokens != inner.tokens and len(foreign.tokens) == len(inner.tokens)
 
 
+def test_a_draft_with_a_wider_vocabulary_can_be_watched():
+    seen = record(spec_greedy, table(), TableLM(9, seed=5), PROMPT, 14, 4, None, plain())
+    assert seen.parts_at is None and all(d < 6 for r in seen.rounds for d in r.drafts)
+
+
 def test_a_foreign_draft_is_the_model_in_another_numbering():
     inner, seen = TableLM(6, seed=1), Foreign(TableLM(6, seed=1), seed=4)
     theirs = seen._theirs.tolist()
@@ -148,6 +153,25 @@ def test_a_foreign_draft_is_the_model_in_another_numbering():
 # --- the page -----------------------------------------------------------------------------------------------
 
 
+def covered(r, phase, held):
+    """What a strip says of what a cache holds: how many places, how many ghosts, and when it is as it should be."""
+    ghosts = sum(cell.ghost for cell in held)
+    if ghosts:
+        return f"{len(held)}, {ghosts} ghost{'s' * (ghosts > 1)}"
+    as_it_should_be = phase == 2 and len(held) == r.start + len(r.tokens) - 1
+    return f"{len(held)} = text − 1" if as_it_should_be else f"{len(held)} places"
+
+
+def test_the_palette_is_the_courses_and_the_page_draws_each_role_in_its_colour():
+    colours = {"draft": "#E6A23C", "kept": "#2F6FDE", "rejected": "#D64550", "unchecked": "#D64550"}
+    colours |= {"fix": "#2E9E6B", "bonus": "#2E9E6B"}
+    assert {name: style.ROLES[name].colour for name in colours} == colours
+    pages = "".join(stepper_html(trace(), step, token_text) for step in range(steps(trace())))
+    for name, colour in colours.items():
+        chips = re.findall(rf'<span class="tok {name}[^"]*"><b style="border-color: ([^;]+);', pages)
+        assert set(chips) == {colour}, name
+
+
 def test_every_step_of_every_kind_of_trace_can_be_drawn():
     for seen in (trace(), trace(target=Ghosts(table())), trace(k=1), trace(draft=table()), trace(max_new=1)):
         assert steps(seen) == len(PHASES) * len(seen.rounds)
@@ -157,6 +181,12 @@ def test_every_step_of_every_kind_of_trace_can_be_drawn():
             assert f"Round {number + 1} of {len(seen.rounds)} · {PHASES[phase]}." in words(page)
             assert page.count("<div") == page.count("</div>") and page.count("<span") == page.count("</span>")
             assert "<b>&" not in page  # a token's text is no markup
+            r = seen.rounds[number]
+            strips = {"target": r.target_cache[phase]} | ({"draft": r.draft_cache[phase == 2]} if r.drafts else {})
+            for name, held in strips.items():
+                caption = covered(r, phase, held)
+                assert f'aria-label="{name}’s cache, {caption}"' in page
+                assert f"{name}’s cache<small>{caption}</small>" in page
             for row in re.findall(r'<div class="row".*?(?=<div class="row"|<div class="foot")', page, re.S):
                 assert row.count('class="cell') <= COLUMNS + 1
     assert stepper_html(trace(), -5, token_text) == stepper_html(trace(), 0, token_text)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import plotly.graph_objects as go
 import pytest
 import torch
+from boards import controls
 
 from speclib import accept
 from speclib.decode import decode
@@ -45,6 +46,7 @@ def test_the_lessons_numbers():
     assert heights(fig, 2, 3) == pytest.approx(P.tolist())
     assert heights(fig, 0) == heights(fig, 2) == pytest.approx(torch.minimum(P, Q).tolist())
     assert heights(fig, 4) == pytest.approx([2 / 3, 0, 1 / 6, 1 / 6, 0, 0])
+    assert fig["data"][9]["marker"]["symbol"] == "line-ew" and fig["data"][9]["y"] == P.tolist()
     assert "<b>0.70</b>" in heads(fig)[0] and "<b>0.30</b>" in heads(fig)[2] and "nothing drawn" in heads(fig)[3]
 
 
@@ -58,7 +60,7 @@ def test_the_bug_is_drawn_as_itself():
     counts = torch.tensor([[120, 75, 45, 30, 18, 12], [200, 250, 100, 50, 60, 40]])
     fig = figure(counts=counts, bug=True)
     assert heights(fig, 4) == [0] * 6 and heights(fig, 5) == pytest.approx(P.tolist())
-    assert heights(fig, 6, 8) == pytest.approx(BUGGED)
+    assert heights(fig, 6, 8) == pytest.approx(BUGGED) and fig["data"][9]["y"] == P.tolist()
     assert fig["data"][8]["marker"]["pattern"]["shape"] == "/"
     assert "✕ above 11.07, 5 degrees of freedom" in heads(fig)[3]
 
@@ -138,9 +140,12 @@ def test_buttons_add_and_reset(board):
 
 def test_ten_thousand_are_added_in_no_time(board):
     board._many(None)
-    started = time.perf_counter()
-    board._many(None)
-    assert time.perf_counter() - started < 1  # 3 ms on an idle machine
+    times = []
+    for _ in range(5):  # the quickest, since something else may run beside
+        started = time.perf_counter()
+        board._many(None)
+        times.append(time.perf_counter() - started)
+    assert min(times) < 0.15  # 3 ms on an idle machine
 
 
 @pytest.mark.parametrize("change", ["draft", "toward", "bug", "own"])
@@ -250,6 +255,8 @@ def test_the_tree_holds_every_way_and_its_leaves_are_p():
         list(dict(sorted(wanted.items())).values())
     )
     assert "the sums at the leaves are p" in fig["layout"]["annotations"][0]["text"]
+    (ticks,) = (t for t in fig["data"] if t.get("marker", {}).get("symbol") == "line-ns")
+    assert dict(zip(ticks["y"], ticks["x"], strict=True)) == {7 - i: wanted[t] for i, t in enumerate(sorted(wanted))}
     off = {**wanted, (0, 0, 0): wanted[0, 0, 0] + 0.1}
     assert (
         "differ from p by up to 0.100" in tree.outcome_tree(ways, off, ("A", "B"))["layout"]["annotations"][0]["text"]
@@ -266,7 +273,7 @@ def test_counts_beside_p_show_the_likeliest_and_pool_the_rest():
     assert "χ² = <b>0.0</b> ✓" in fig["layout"]["annotations"][0]["text"]
     assert (
         "too few"
-        in counting.counts_figure(["a", "b"], torch.tensor([1, 0]), p[:2] / p[:2].sum())["layout"]["annotations"][0][
+        in counting.counts_figure(["a", "b"], torch.tensor([1, 0]), p[:2] / p[:2].sum(), 2)["layout"]["annotations"][0][
             "text"
         ]
     )
@@ -287,6 +294,26 @@ def test_counting_draws_as_many_as_asked_for():
         assert int(board.counts.sum()) == 1_000 and board.progress.value == 500
 
     without_a_loop(run)
+
+
+def test_counting_goes_on_after_an_interrupt_of_the_kernel():
+    async def run():
+        board = counting.Counting(lambda rng: rng.draw(P), WORDS, P, rng=Rng(1))
+        board.n.value = 500
+        board._go(None)
+        board.task.cancel()
+        await asyncio.wait([board.task])
+        assert board.left == 500
+        board._go(None)
+        await board.task
+        assert int(board.counts.sum()) == 500 and board.left == 0
+
+    without_a_loop(lambda: asyncio.run(run()))
+
+
+def test_every_control_of_the_counts_has_a_label_and_a_hint():
+    found = controls(counting.Counting(lambda rng: 0, WORDS, P))
+    assert set(found) == {"draws", "Draw", "Stop", "drawn"} and all(w.tooltip for w in found.values())
 
 
 def test_counting_can_be_stopped_and_shows_an_error():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import copy
 import importlib.util
 import re
 import struct
@@ -12,6 +13,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
+from tiny import save, tiny_llama
+
+from speclib import pairs, weights
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = (
@@ -90,7 +95,7 @@ def good() -> nbformat.NotebookNode:
         cells.append(cell)
     metadata = {"kernelspec": dict(tool.KERNEL), "language_info": dict(tool.LANGUAGE)}
     nb = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
-    nb.metadata["speclib"] = {"sources": tool.sources(nb)}
+    resigned(nb)
     return nb
 
 
@@ -101,11 +106,56 @@ def linted(nb, tmp_path) -> list[str]:
 
 
 def test_the_lint_accepts_a_good_notebook(tmp_path):
-    assert linted(good(), tmp_path) == []
+    nb = good()
+    assert linted(nb, tmp_path) == []
+    figure(nb)
+    assert linted(nb, tmp_path) == []
 
 
 def resigned(nb):
-    nb.metadata["speclib"]["sources"] = tool.sources(nb)
+    nb.metadata["speclib"] = {"sources": tool.sources(nb), "outputs": tool.kinds(nb)}
+
+
+def figure(nb, kind=tool.LIVE[0], **more):
+    """A cell behind the others with a figure, which nbval does not compare; its output."""
+    cell = nbformat.v4.new_code_cell("figure", id="figure", execution_count=len(nb.cells) + 1)
+    cell.metadata["tags"] = [tool.UNTOUCHED]
+    data = {kind: {}, "image/png": "eA==", "text/plain": "a figure"} | more
+    cell.outputs = [nbformat.v4.new_output("display_data", data=data)]
+    nb.cells.append(cell)
+    resigned(nb)
+    return cell.outputs[0]
+
+
+def figure_gone(nb):
+    figure(nb)
+    nb.cells[-1].outputs = []
+
+
+def picture_gone(nb):
+    del figure(nb).data["image/png"]
+
+
+def plotly_without_a_picture(nb):
+    del figure(nb, tool.LIVE[1]).data["image/png"]
+    resigned(nb)
+
+
+def figure_without_words(nb):
+    del figure(nb).data["text/plain"]
+    resigned(nb)
+
+
+def state_in_an_output(nb):
+    figure(nb, **{"application/vnd.jupyter.widget-state+json": {"state": {}}})
+
+
+def all_uncompared_gone(nb):
+    for cell in nb.cells[-2:]:
+        cell.metadata["tags"] = [tool.UNTOUCHED]
+    resigned(nb)
+    for cell in nb.cells[-2:]:
+        cell.outputs = []
 
 
 def too_large(nb):
@@ -183,7 +233,10 @@ def only_pictures(nb):
     (stale_source, "changed after"), (stale_tag, "changed after"), (never_made, "changed after"),
     (cell_not_run, "not all run"), (run_twice, "not all run"), (raises, "raises-exception"),
     (error, "ended in an error"), (warning, "stderr"), (long_cell, "lines"), (nothing_compared, "compares only 0"),
-    (outputs_cleared, "compares only 0"), (only_pictures, "compares only 0"),
+    (outputs_cleared, "compares only 0"), (only_pictures, "compares only 0"), (figure_gone, "taken away"),
+    (all_uncompared_gone, "taken away"), (picture_gone, "taken away"), (picture_gone, "without a picture"),
+    (plotly_without_a_picture, "without a picture"), (figure_without_words, "without a picture"),
+    (state_in_an_output, "widget state"),
 ])  # fmt: skip
 def test_the_lint_rejects(spoil, word, tmp_path):
     nb = good()
@@ -245,6 +298,97 @@ def test_outputs_leaves_the_file_alone_when_a_cell_fails(tmp_path):
     with pytest.raises(Exception, match="ZeroDivisionError"):
         tool.make_outputs(path)
     assert path.read_bytes() == before
+
+
+# --- the notebooks on other machines, with another pair -----------------------------------------------------
+
+
+def shaken(model, by: float):
+    """A draft that is often right: the model, its weights a little off."""
+    model = copy.deepcopy(model)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        for weight in model.parameters():
+            weight += by * torch.randn(weight.shape)
+    return model
+
+
+@pytest.fixture
+def another_pair(tmp_path, monkeypatch):
+    """The pair that notebooks load: two tiny Llamas from folders. Its value is the folder of a third, a wider one."""
+    target = save(tmp_path / "target", seed=1)
+    draft = save(tmp_path / "draft", seed=1)
+    with weights.quiet():
+        shaken(tiny_llama(seed=1, vocab=320), 0.03).save_pretrained(draft)
+    wide = save(tmp_path / "wide", seed=2, vocab=384)
+    monkeypatch.setenv("SPECLIB_PAIR", f"{target},{draft}")
+    monkeypatch.setenv("SPECLIB_SOLUTIONS", "1")
+    return Path(wide)
+
+
+def worked_through(name: str, **more: str) -> dict:
+    """A notebook's code cells run from the top, as one program, with fewer draws. more: a name → what it is set to."""
+    names: dict = {}
+    for cell in nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4).cells:
+        if cell.cell_type == "code":
+            source = re.sub(r"\b[23]_000\b", "400", cell.source)
+            for one, value in more.items():
+                source = re.sub(rf"^{one} = .*", f"{one} = {value}", source, flags=re.M)
+            exec(compile(source, cell.id, "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_03_compares_in_both_precisions_whichever_the_machine_is_fast_in(dtype, another_pair, monkeypatch):
+    monkeypatch.setenv("SPECLIB_DTYPE", dtype)
+    found = worked_through("03_greedy")
+    assert str(found["pair"].dtype) == f"torch.{dtype}"
+    assert (found["exact"].dtype, found["rough"].dtype) == (torch.float32, torch.bfloat16)
+    assert (found["rough"] if dtype == "bfloat16" else found["exact"]) is found["pair"]
+    assert found["second_family"]() is None and found["in_rough"]
+
+
+def test_03_takes_a_second_family_where_there_is_one_and_loads_it_once(another_pair, monkeypatch):
+    preset = pairs.Preset(pairs.PRESETS["qwen"].target, weights.Folder(another_pair, str(another_pair)))
+    monkeypatch.setitem(pairs.PRESETS, "qwen", preset)
+    found = worked_through("03_greedy")
+    assert found["second_family"]().config.vocab_size == 384
+    assert found["second_family"].cache_info().misses == 1
+    assert found["foreign"].parts_at is None and all(d < 320 for r in found["foreign"].rounds for d in r.drafts)
+
+
+@pytest.mark.parametrize("name", ["03_greedy", "04_sampling_proof"])
+def test_a_machine_without_memory_for_a_second_target_is_told_so(name, another_pair, monkeypatch, capsys):
+    load = pairs.load
+
+    def refuse(*args, dtype=None, **more):
+        if dtype == torch.bfloat16:
+            raise pairs.PairError("there is no memory for it")
+        return load(*args, dtype=dtype, **more)
+
+    monkeypatch.setenv("SPECLIB_DTYPE", "float32")
+    monkeypatch.setattr(pairs, "load", refuse)
+    worked_through(name)
+    printed = capsys.readouterr().out
+    assert "there is no memory for it" in printed
+    assert "No text parted in these runs" in printed or name != "03_greedy"
+
+
+def test_both_switches_of_04_can_be_turned_off(another_pair, capsys):
+    found = worked_through("04_sampling_proof", switch="False")
+    assert found["switch"] is False and found["by_enumeration"] < 1e-9
+    assert capsys.readouterr().out.count("no number would do") == 2
+
+
+def test_figures_run_what_the_reader_wrote():
+    for name, call in (
+        ("03_greedy", "record(spec_greedy, *models"),
+        ("03_greedy", "tokens, stats = spec_greedy(*models"),
+        ("04_sampling_proof", "toy_board(accept_or_fix, residual"),
+        ("04_sampling_proof", "accept_or_fix(p, q, rng.draw(q), rng)"),
+    ):
+        nb = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+        assert any(call in c.source for c in nb.cells if c.cell_type == "code"), call
 
 
 LINK = re.compile(r"Taught in notebook (\S+), section '([^']+)'")

@@ -65,9 +65,10 @@ class Run:
             draft.rollback(0)
         try:
             tokens, stats = got
-            tokens = [int(t) for t in tokens]
         except (TypeError, ValueError):
             self.fail(f"return the list of new tokens and a dict of counts, not {got!r}")
+        if not isinstance(tokens, list) or not all(isinstance(t, int) for t in tokens):
+            self.fail("the new tokens come back as a list of whole numbers: list(…) of them, and int(…) of each")
         self._judge_text(tokens)
         self._judge_ghosts()
         self._judge_passes()

@@ -49,8 +49,17 @@ class Asked:
             raise RuntimeError(self.LOOP)
 
 
-def judge_rule(case: str, judge: Callable[[int, Any], Judged], p: Tensor, q: Tensor) -> None:
-    """AssertionError, naming the case, unless judge(d, rng) keeps with min(1, p/q) and follows p, for d from q.
+def on_copies(case: str, fn: Callable[..., Any], *args: Any) -> Any:
+    """As `answer`; AssertionError, naming the case, also where fn changes a tensor that it was given."""
+    copies = [x.clone() if isinstance(x, Tensor) else x for x in args]
+    got = answer(case, fn, *copies)
+    if any(isinstance(x, Tensor) and not torch.equal(x, y) for x, y in zip(args, copies, strict=True)):
+        raise AssertionError(f"{case}, your function changed its input; work on a copy.")
+    return got
+
+
+def judge_rule(case: str, judge: Callable[[Tensor, Tensor, int, Any], Judged], p: Tensor, q: Tensor) -> None:
+    """AssertionError, naming the case, unless judge(p, q, d, rng) keeps with min(1, p/q) and follows p, for d from q.
 
     p, q: [n], each summing to 1. judge returns (token, kept).
     """
@@ -64,7 +73,7 @@ def judge_rule(case: str, judge: Callable[[int, Any], Judged], p: Tensor, q: Ten
         def run(rng: EveryWay, d: int = d, word: str = word) -> Judged:
             nonlocal asked
             reader = Asked(rng)
-            token, keep = _pair(case, answer(f"{case} and the draft {word}", judge, d, reader), len(p))
+            token, keep = _pair(case, on_copies(f"{case} and the draft {word}", judge, p, q, d, reader), len(p))
             asked += reader.asked
             if keep and token != d:
                 raise AssertionError(
@@ -125,12 +134,13 @@ def _argmax(x: Tensor) -> Tensor:
 def _pair(case: str, got: Any, n: int) -> Judged:
     try:
         token, kept = got
-        token = int(token)
     except (TypeError, ValueError, RuntimeError) as error:
         raise AssertionError(f"{case}, your function should return (token, kept), not {got!r}.") from error
+    if not isinstance(token, int):
+        raise AssertionError(f"{case}, the token that comes out is a whole number (int), not {token!r}.")
     if not 0 <= token < n:
         raise AssertionError(f"{case}, your function returned the token {token}; there are tokens 0 … {n - 1}.")
-    if not (isinstance(kept, bool | int) or (isinstance(kept, Tensor) and kept.numel() == 1)) or kept not in (0, 1):
+    if not isinstance(kept, int) or kept not in (0, 1):
         raise AssertionError(f"{case}, the second thing returned says whether d was kept, True or False: not {kept!r}.")
     return token, bool(kept)
 

@@ -21,7 +21,7 @@ SIZES = (500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
 _SLICE = 0.15  # seconds between two looks at the Stop button
 
 
-def counts_figure(labels: Sequence[str], counts: Tensor, p: Tensor, most: int = 14) -> Figure:
+def counts_figure(labels: Sequence[str], counts: Tensor, p: Tensor, most: int) -> Figure:
     """Shares of what was counted as bars, p as ticks, the likeliest `most` cells and all others as one; χ² above.
 
     labels: [n]. counts: [n] whole numbers; p: [n], summing to 1. χ² is over all n cells, pooled where fewer than 5 are
@@ -75,7 +75,8 @@ def _sentence(counts: Tensor, p: Tensor) -> str:
 class Counting(Board):
     """Draws when asked to, a slice of time after the other, so that Stop is heard; the figure follows.
 
-    draw: from an rng to the index of a cell. labels, p: [cells]. counts: what was drawn before, or None.
+    draw: from an rng to the index of a cell. labels, p: [cells]. counts: what was drawn before, or None. most: how many
+    cells are shown by themselves.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Counting(Board):
         p: Tensor,
         counts: Tensor | None = None,
         rng: Rng | None = None,
+        most: int = 21,
     ):
         self.one, self.labels, self.p, self.rng = draw, labels, p, rng or Rng()
         self.counts = torch.zeros(len(p), dtype=torch.int64) if counts is None else counts.clone()
@@ -101,15 +103,18 @@ class Counting(Board):
         self.n.add_class("jupyter-widgets")
         go = widgets.Button(description="Draw", icon="play", tooltip="add that many", layout={"width": "96px"})
         stop = widgets.Button(description="Stop", icon="stop", tooltip="enough", layout={"width": "96px"})
-        self.progress = widgets.IntProgress(0, 0, 1, layout={"width": "200px"})
+        self.progress = widgets.IntProgress(
+            0, 0, 1, description="drawn", tooltip="how many of those asked for", style=look, layout={"width": "230px"}
+        )
         row = widgets.HBox([self.n, go, stop, self.progress], layout={"align_items": "center"})
         text = "Figure: how often each outcome was drawn, beside p; chi-square above."
-        super().__init__([], lambda: counts_figure(self.labels, self.counts, self.p), text, [row])
+        super().__init__([], lambda: counts_figure(self.labels, self.counts, self.p, most), text, [row])
         go.on_click(self.guard(self._go))
         stop.on_click(self.guard(self._stop))
 
     def _go(self, _: Any) -> None:
-        running, self.left = self.left > 0, self.n.value
+        # An interrupt of the kernel ends the task without a word, so `left` does not tell.
+        running, self.left = self.task is not None and not self.task.done(), self.n.value
         self.progress.max, self.progress.value = self.left, 0
         if running:
             return

@@ -149,6 +149,23 @@ def test_k_generates_anew_and_the_text_stays_that_of_plain_greedy(board: Board, 
     expect(shown(board)).to_contain_text(text)
 
 
+def test_k_is_dragged_by_mouse_too(board: Board):
+    for to, k in ((-0.5, 1), (1.5, 8)):
+        generated(board, lambda to=to: board.drag("K", to))
+        board.key("step", "Home")
+        expect(shown(board).locator(".tok.draft")).to_have_count(k)
+
+
+def test_a_button_answers_to_the_keyboard(board: Board):
+    board.key("step", "Home")
+    expect(shown(board)).to_contain_text("· draft.")
+    for name, phase in (("next", "verify"), ("back", "draft")):
+        button = board.box.get_by_role("button", name=name)
+        button.focus()
+        button.press("Enter")
+        expect(shown(board)).to_contain_text(f"· {phase}.")
+
+
 def test_another_prompt_and_an_empty_one(board: Board):
     box = board.control("prompt").locator("input")
     generated(board, lambda: (box.fill("Count from one to ten."), box.press("Enter")))
@@ -187,7 +204,10 @@ def test_without_rollback_ghosts_pile_up_and_the_text_goes_wrong_from_round_two_
         broken.page.wait_for_timeout(600)
         counts.append(shown(broken).locator(".cell", has_text="ghost").count())
     assert counts[0] == 0 < counts[1]
-    generated(broken, lambda: broken.box.get_by_role("checkbox", name="skip the rollback").uncheck())
+    switch = broken.box.get_by_role("checkbox", name="skip the rollback")
+    switch.focus()
+    generated(broken, lambda: switch.press("Space"))
+    expect(switch).not_to_be_checked()
     expect(shown(broken)).to_contain_text("✓ token for token the text of plain greedy")
     assert shown(broken).locator(".cell", has_text="ghost").count() == 0
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
-from speclib.toy import P, Q
+from speclib.toy import WORDS, P, Q
 
 from .lab import Board, Lab
 
-MIN_Q, Q_OVER, RESIDUAL, BUG, KEPT, FIXED, FROM_P = 0, 1, 4, 5, 6, 7, 8  # traces of the toy figure
+MIN_Q, Q_OVER, RESIDUAL, BUG, KEPT, FIXED, FROM_P, TICKS = 0, 1, 4, 5, 6, 7, 8, 9  # traces of the toy figure
 DARTS = (14, 15, 16)
 # From the click to the first frame in which a sentence above a panel differs.
 CLICK = """async (gd, button) => {
@@ -32,7 +32,7 @@ CLICK = """async (gd, button) => {
 
 
 def output(lab: Lab, number: int) -> Locator:
-    """The notebook's outputs that hold a slider, in order: the toy figure, the proof, the counts."""
+    """The notebook's outputs that hold a slider, in order: toy figure, proof, counts of one token, of three."""
     box = lab.page.locator(".jp-OutputArea-output", has=lab.page.locator(".noUi-handle")).nth(number)
     box.scroll_into_view_if_needed()
     return box
@@ -94,13 +94,37 @@ def test_every_cell_runs(lab: Lab, board: Board):
     assert errors == []
 
 
-def test_every_control_has_a_label(board: Board):
-    assert {"draft", "toward p"} <= set(board.labels())
-    assert board.box.get_by_text("bug: on reject, sample p").is_visible()
-    for name in ("Sample 1", "Sample 10,000", "Reset"):
-        expect(button(board, name)).to_be_visible()
+@pytest.mark.parametrize(
+    ("number", "labels", "buttons"),
+    [
+        (0, {"draft", "toward p"}, ("Sample 1", "Sample 10,000", "Reset")),
+        (1, {"y", "toward p"}, WORDS),
+        (2, {"draws", "drawn"}, ("Draw", "Stop")),
+        (3, {"draws", "drawn"}, ("Draw", "Stop")),
+    ],
+    ids=["toy", "proof", "one token", "three tokens"],
+)
+def test_every_control_has_a_label(lab: Lab, board: Board, number: int, labels: set[str], buttons: tuple[str, ...]):
+    one = Board(lab.page, output(lab, number))
+    assert labels <= set(one.labels())
+    assert bug(one).count() == (number < 2) == one.box.get_by_text("bug: on reject, sample p").count()
+    for name in buttons:
+        expect(button(one, name)).to_be_visible()
     fits = "all => all.every(e => e.scrollWidth <= e.clientWidth)"
-    assert board.box.locator(".widget-label:visible, .widget-toggle-button").evaluate_all(fits)
+    assert one.box.locator(".widget-label:visible, .widget-toggle-button").evaluate_all(fits)
+
+
+def test_buttons_and_switches_answer_to_the_keyboard(board: Board):
+    many = button(board, "Sample 10,000")
+    many.focus()
+    many.press("Enter")
+    board.page.wait_for_timeout(500)
+    assert board.sentences()[3].startswith("<b>10,000</b> drawn")
+    for checked in (True, False):
+        bug(board).focus()
+        bug(board).press("Space")
+        board.page.wait_for_timeout(500)
+        assert bug(board).is_checked() == checked == ("bug" in board.sentences()[2])
 
 
 def test_the_lessons_numbers_are_in_the_page(board: Board):
@@ -108,6 +132,7 @@ def test_the_lessons_numbers_are_in_the_page(board: Board):
     assert [a + b for a, b in zip(board.trace(MIN_Q, "y"), q_over, strict=True)] == pytest.approx(Q.tolist())
     assert "<b>0.70</b>" in board.sentences()[0]
     assert [x or 0 for x in board.trace(RESIDUAL, "y")] == pytest.approx([2 / 3, 0, 1 / 6, 1 / 6, 0, 0])
+    assert board.trace(TICKS, "y") == pytest.approx(P.tolist())
 
 
 def test_sample_1_tells_what_happened_and_marks_it(board: Board):
@@ -234,8 +259,9 @@ def test_the_proof_moves_with_the_figure(lab: Lab, board: Board):
     assert "0.250 + 0.075" in proof.inner_text() and "but p(A) = 0.250 ✕" in proof.inner_text()
 
 
-def test_counting_goes_on_and_stops(lab: Lab, board: Board):
-    counts = Board(lab.page, output(lab, 2))
+@pytest.mark.parametrize("number", [2, 3], ids=["one token", "three tokens"])
+def test_counting_goes_on_and_stops(lab: Lab, board: Board, number: int):
+    counts = Board(lab.page, output(lab, number))
 
     def drawn() -> int:
         return int(re.match(r"<b>([\d,]+)</b> drawn", counts.sentences()[0])[1].replace(",", ""))
@@ -249,7 +275,8 @@ def test_counting_goes_on_and_stops(lab: Lab, board: Board):
             break
         lab.page.wait_for_timeout(250)
     assert drawn() == start + 500
-    counts.key("draws", "End")
+    counts.drag("draws", 1.5)
+    assert counts.readout("draws") == "50,000"
     press(counts, "Draw")
     lab.page.wait_for_timeout(1500)
     press(counts, "Stop")
@@ -280,8 +307,9 @@ def test_stills(lab: Lab, board: Board, stills: Path):
             break
     for theme, end in (("JupyterLab Dark", "_dark"), ("JupyterLab Light", "")):
         lab.theme(theme)
-        board.box.locator(".widget-vbox").first.screenshot(path=stills / f"04_toy{end}.png", scale="css")
-        assert (stills / f"04_toy{end}.png").stat().st_size > 10_000
-    output(lab, 1).screenshot(path=stills / "04_proof.png", scale="css")
+        for number, name in enumerate(("toy", "proof", "counts")):
+            file = stills / f"04_{name}{end}.png"
+            output(lab, number).locator(".widget-vbox").first.screenshot(path=file, scale="css")
+            assert file.stat().st_size > 10_000
     board.box.scroll_into_view_if_needed()
     lab.page.screenshot(path=stills / "04_sampling_proof.png")
