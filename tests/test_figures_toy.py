@@ -145,7 +145,7 @@ def test_ten_thousand_are_added_in_no_time(board):
         started = time.perf_counter()
         board._many(None)
         times.append(time.perf_counter() - started)
-    assert min(times) < 1  # 3 ms on an idle machine; a busy one must not fail it
+    assert min(times) < 0.15  # 3 ms on an idle machine
 
 
 @pytest.mark.parametrize("change", ["draft", "toward", "bug", "own"])
