@@ -62,12 +62,11 @@ class Context:
     def __init__(self, model: PreTrainedModel):
         _refuse_uncuttable(model)
         self.model = model
-        self.tokens: list[int] = []
         config = model.config.get_text_config(decoder=True)
         self.vocab_size: int = config.vocab_size
-        self.max_length = _positions(config)
+        self.max_length = positions(config)
         self.size: int = model.num_parameters()
-        self._cache = DynamicCache()
+        self._empty()
 
     def feed(self, ids: list[int], rows: int | None = None) -> Tensor:
         """Put ids behind the covered tokens and return the logits after each of them (after the last `rows`).
@@ -79,8 +78,7 @@ class Context:
         try:
             logits = forward(self.model, self._cache, ids, rows)
         except BaseException:
-            # Layers before the interruption have grown and those behind it have not: no crop mends that.
-            self._cache, self.tokens = DynamicCache(), []
+            self._empty()
             raise
         if not self._cache.get_seq_length():
             raise ValueError(f"{type(self.model).__name__} keeps nothing in transformers' cache; use another model")
@@ -100,9 +98,14 @@ class Context:
                 self._cache.crop(-surplus)
                 del self.tokens[length:]
             except BaseException:
-                self._cache, self.tokens = DynamicCache(), []
+                self._empty()
                 raise
         self._check_length()
+
+    def _empty(self) -> None:
+        # Also after an interruption: layers before it have changed and those behind it have not, which no crop mends.
+        self._cache = DynamicCache()
+        self.tokens: list[int] = []
 
     def _check_length(self) -> None:
         length = self._cache.get_seq_length()
@@ -144,7 +147,7 @@ def check_feed(model: LanguageModel, ids: list[int], rows: int | None) -> None:
         )
 
 
-def _positions(config: PreTrainedConfig) -> int:
+def positions(config: PreTrainedConfig) -> int:
     """How many tokens a model reads in such a way that later ones leave what is cached as it is."""
     most = getattr(config, "max_position_embeddings", None) or 0
     most = most if most > 0 else 1 << 30

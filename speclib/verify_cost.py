@@ -13,6 +13,7 @@ from tqdm import tqdm
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from speclib import cost, pairs, parts, records, shapes
+from speclib.context import positions
 from speclib.cost import SIZES, Timing
 from speclib.lean import hurry
 from speclib.records import Record
@@ -189,9 +190,7 @@ def compare(paths: list[Path], folder: Path | str) -> Path:
 
 def _check_fit(context: int, *configs: PretrainedConfig) -> None:
     for config in configs:
-        positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None) or 0
-        if positions > 0:  # else the model sets no limit
-            cost.check_fit(context, SIZES[-1], positions)
+        cost.check_fit(context, SIZES[-1], positions(config.get_text_config(decoder=True)))
 
 
 def _of(times: dict[tuple[str, int], Timing], role: str) -> dict[int, Timing]:

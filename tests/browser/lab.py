@@ -110,14 +110,19 @@ class Board:
 
     def drag(self, label: str, to: float) -> None:
         """Drag a slider's handle with the mouse to a share of its track; beyond 0 … 1 is its end."""
+        _, y, track = self._grip(label)
+        self.page.mouse.move(track["x"] + to * track["width"], y, steps=12)
+        self.page.mouse.up()
+
+    def _grip(self, label: str) -> tuple[float, float, dict[str, float]]:
+        """Take hold of a slider's handle with the mouse: where that is, and the box of its track."""
         control = self.control(label)
         control.scroll_into_view_if_needed()
         handle, track = control.locator(".noUi-handle").bounding_box(), control.locator(".noUi-base").bounding_box()
-        y = handle["y"] + handle["height"] / 2
-        self.page.mouse.move(handle["x"] + handle["width"] / 2, y)
+        x, y = handle["x"] + handle["width"] / 2, handle["y"] + handle["height"] / 2
+        self.page.mouse.move(x, y)
         self.page.mouse.down()
-        self.page.mouse.move(track["x"] + to * track["width"], y, steps=12)
-        self.page.mouse.up()
+        return x, y, track
 
     def settle(self) -> None:
         """Wait until the kernel has answered and the drawn bars stand still."""
@@ -149,13 +154,8 @@ class Board:
 
     def drag_latency(self, label: str) -> float:
         """Milliseconds from one move of the mouse, a slider's handle held, to the first change of the drawn bars."""
-        control = self.control(label)
-        control.scroll_into_view_if_needed()
-        handle, track = control.locator(".noUi-handle").bounding_box(), control.locator(".noUi-base").bounding_box()
-        x, y = handle["x"] + handle["width"] / 2, handle["y"] + handle["height"] / 2
+        x, y, track = self._grip(label)
         inwards = 1 if x < track["x"] + track["width"] / 2 else -1
-        self.page.mouse.move(x, y)
-        self.page.mouse.down()
         # Kept in the page, since the mouse is moved from here while it waits.
         self.plot.evaluate(f"gd => {{ window.moved = ({LATENCY})(gd, [null, null]); }}")
         self.page.mouse.move(x + inwards * track["width"] / 5, y)
