@@ -51,15 +51,17 @@ class Lab:
         self.page.evaluate("window.jupyterapp.shell.collapseLeft()")
 
     def run_all(self, seconds: float = 240) -> None:
-        """Clear what is stored, run every cell, and wait until each has run and the kernel is idle."""
+        """Clear what is stored, run every cell, and wait until each has run. A cell that fails is raised."""
         self.page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
         # Not awaited: a cell that hangs is to end in the time-out below.
         self.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        errors = f"{CELLS}.flatMap(c => c.model.outputs.toJSON()).filter(o => o.output_type === 'error')"
         self.page.wait_for_function(
-            f"{CELLS}.every(cell => cell.model.executionCount) && "
-            f"{NOTEBOOK}.sessionContext.session.kernel.status === 'idle'",
+            f"{errors}.length || ({CELLS}.every(cell => cell.model.executionCount) && "
+            f"{NOTEBOOK}.sessionContext.session.kernel.status === 'idle')",
             timeout=seconds * 1000,
         )
+        assert not (wrong := self.page.evaluate(errors)), "\n".join(wrong[0]["traceback"])
 
     def outputs(self) -> list[dict[str, Any]]:
         """The outputs of all cells, in nbformat's form."""
