@@ -17,8 +17,7 @@ SLIDERS = {"temperature": ["Home", *["ArrowRight"] * 20], "top-k": ["End"], "top
 
 @pytest.fixture(scope="module")
 def board(lab: Lab) -> Board:
-    lab.open("01_distributions")
-    lab.run_all()
+    lab.read("01_distributions")
     return lab.board()
 
 

@@ -31,8 +31,7 @@ LATENCY = latency(".scatterlayer path.js-line")
 
 @pytest.fixture(scope="module")
 def board(lab: Lab) -> Board:
-    lab.open("02_verify_cost")
-    lab.run_all(seconds=600)
+    lab.read("02_verify_cost")
     return lab.board()
 
 
@@ -51,7 +50,7 @@ def sentence(plot: Locator) -> str:
 
 def choose(board: Board, label: str, option: str) -> None:
     board.control(label).locator("select").select_option(label=option)
-    board.page.wait_for_timeout(600)
+    board.settle()
 
 
 def spark(board: Board) -> None:
@@ -61,7 +60,7 @@ def spark(board: Board) -> None:
     choose(board, "models", "Llama 8B and 1B")
     board.key("weights", "Home", "ArrowRight")
     board.key("sequences", "Home")
-    board.page.wait_for_timeout(600)
+    board.settle()
 
 
 def test_every_cell_runs(lab: Lab, board: Board):
@@ -155,7 +154,7 @@ def test_a_slider_moves_the_roofline_from_the_keyboard(board: Board, label: str)
     shapes = []
     for key in ("Home", "End"):
         board.key(label, key)
-        board.page.wait_for_timeout(600)
+        board.settle()
         shapes.append((board.trace(TARGET, "x"), board.trace(TARGET, "y"), board.readout(label)))
     assert shapes[0][:2] != shapes[1][:2]
     assert shapes[0][2] != shapes[1][2]
@@ -167,7 +166,7 @@ def test_a_slider_moves_the_roofline_by_mouse(board: Board, label: str):
     shapes = []
     for end in (-0.5, 1.5):
         board.drag(label, end)
-        board.page.wait_for_timeout(600)
+        board.settle()
         shapes.append(board.trace(TARGET, "y"))
     assert shapes[0] != shapes[1]
 
@@ -180,7 +179,7 @@ def test_the_presets_set_both_sliders_and_the_ridge_moves(board: Board):
     assert ridge == pytest.approx(452, abs=2)
     assert "458 FLOP per byte" in board.sentences()[1]
     board.key("weights", "ArrowRight")
-    board.page.wait_for_timeout(600)
+    board.settle()
     assert board.trace(RIDGE, "x")[0] == pytest.approx(ridge / 2, rel=0.02)
     choose(board, "machine", "H200")
     assert "206 FLOP per byte" in board.sentences()[1]

@@ -29,8 +29,7 @@ LATENCY = """async (handle, key) => {
 
 @pytest.fixture(scope="module")
 def notebook(lab: Lab) -> Lab:
-    lab.open("03_greedy")
-    lab.run_all(600)
+    lab.read("03_greedy")
     return lab
 
 
@@ -184,7 +183,7 @@ def test_another_prompt_and_an_empty_one(board: Board):
 
 def test_a_step_answers_quickly(board: Board, capsys: pytest.CaptureFixture[str]):
     board.key("step", "Home", "ArrowRight")
-    board.page.wait_for_timeout(500)
+    board.settle()
     handle = board.control("step").locator(".noUi-handle").element_handle()
     times = sorted(handle.evaluate(LATENCY, key) for key in ["ArrowRight", "ArrowLeft"] * 10)
     with capsys.disabled():
@@ -201,7 +200,7 @@ def test_without_rollback_ghosts_pile_up_and_the_text_goes_wrong_from_round_two_
     counts = []
     for keys in (["Home", "ArrowRight"], ["End"]):
         broken.key("step", *keys)
-        broken.page.wait_for_timeout(600)
+        broken.settle()
         counts.append(shown(broken).locator(".cell", has_text="ghost").count())
     assert counts[0] == 0 < counts[1]
     switch = broken.box.get_by_role("checkbox", name="skip the rollback")
@@ -226,7 +225,7 @@ def test_a_draft_of_another_family_is_never_kept_and_changes_no_token(broken: Bo
 def test_stills(notebook: Lab, board: Board, broken: Board, stills: Path):
     board.key("step", "Home", *["ArrowRight"] * 13)
     broken.key("step", "Home", *["ArrowRight"] * 7)
-    board.page.wait_for_timeout(800)
+    board.settle()
     for one, name in ((board, "03_greedy"), (broken, "03_ghosts")):
         for theme, ending in (("JupyterLab Dark", "_dark.png"), ("JupyterLab Light", ".png")):
             notebook.theme(theme)

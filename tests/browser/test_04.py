@@ -40,8 +40,7 @@ def output(lab: Lab, number: int) -> Locator:
 
 @pytest.fixture(scope="module")
 def board(lab: Lab) -> Board:
-    lab.open("04_sampling_proof")
-    lab.run_all(seconds=600)
+    lab.read("04_sampling_proof")
     return lab.board()
 
 
@@ -63,12 +62,12 @@ def button(board: Board, name: str) -> Locator:
 
 def press(board: Board, name: str) -> None:
     button(board, name).click()
-    board.page.wait_for_timeout(500)
+    board.settle()
 
 
 def choose(board: Board, draft: str) -> None:
     board.box.locator(".widget-toggle-button", has_text=draft).click()
-    board.page.wait_for_timeout(500)
+    board.settle()
 
 
 def bug(board: Board) -> Locator:
@@ -118,12 +117,12 @@ def test_buttons_and_switches_answer_to_the_keyboard(board: Board):
     many = button(board, "Sample 10,000")
     many.focus()
     many.press("Enter")
-    board.page.wait_for_timeout(500)
+    board.settle()
     assert board.sentences()[3].startswith("<b>10,000</b> drawn")
     for checked in (True, False):
         bug(board).focus()
         bug(board).press("Space")
-        board.page.wait_for_timeout(500)
+        board.settle()
         assert bug(board).is_checked() == checked == ("bug" in board.sentences()[2])
 
 
@@ -171,7 +170,7 @@ def test_sample_10000_fills_the_bars_up_to_p_and_chi_square_does_not_grow(board:
 
 def test_the_bug_makes_chi_square_grow_with_every_press(board: Board):
     bug(board).check()
-    board.page.wait_for_timeout(500)
+    board.settle()
     assert "bug" in board.sentences()[2]
     assert board.trace(BUG, "y") == pytest.approx(P.tolist())
     values = []
@@ -182,7 +181,7 @@ def test_the_bug_makes_chi_square_grow_with_every_press(board: Board):
     assert 300 < values[0] < 800 and values[0] + 200 < values[1] < values[2] - 200
     assert tally(board) == pytest.approx([0.32, 0.325, 0.145, 0.08, 0.078, 0.052], abs=0.015)
     bug(board).uncheck()
-    board.page.wait_for_timeout(500)
+    board.settle()
     assert "nothing drawn yet" in board.sentences()[3]  # the old counts say nothing about this rule
 
 
@@ -205,11 +204,11 @@ def test_the_readers_own_q_by_key_by_mouse_and_typed(board: Board):
         assert board.control(label).is_visible()
     board.key("THE", "Home")
     board.drag("SAT", 1.5)
-    board.page.wait_for_timeout(500)
+    board.settle()
     box = board.control("CAT").locator(".widget-readout")
     box.fill("0.50")
     box.press("Enter")
-    board.page.wait_for_timeout(500)
+    board.settle()
     weights = [0, 0.45, 0.5, 0.05, 1, 0.04]
     q = [a + (b or 0) for a, b in zip([x or 0 for x in board.trace(MIN_Q, "y")], board.trace(Q_OVER, "y"), strict=True)]
     assert q == pytest.approx([w / sum(weights) for w in weights], abs=1e-6)
@@ -222,18 +221,18 @@ def test_the_readers_own_q_by_key_by_mouse_and_typed(board: Board):
         box = board.control(label).locator(".widget-readout")
         box.fill(f"{value:.2f}")
         box.press("Enter")
-    board.page.wait_for_timeout(700)
+    board.settle()
     expect(board.box.get_by_role("alert")).to_have_count(0)
 
 
 def test_toward_p_alpha_rises_to_1_and_the_residual_empties(board: Board):
     board.drag("toward p", 0.5)
-    board.page.wait_for_timeout(600)
+    board.settle()
     t = float(board.readout("toward p"))
     alpha = float(re.search(r"<b>([\d.]+)</b>$", board.sentences()[0])[1])
     assert 0.3 < t < 0.7 and alpha == pytest.approx(0.7 + 0.3 * t, abs=0.006)
     board.key("toward p", "End")
-    board.page.wait_for_timeout(600)
+    board.settle()
     assert "<b>1.00</b>" in board.sentences()[0] and "empty" in board.sentences()[2]
     assert not any(board.trace(RESIDUAL, "y"))
     press(board, "Sample 10,000")
@@ -244,18 +243,18 @@ def test_the_proof_moves_with_the_figure(lab: Lab, board: Board):
     proof = output(lab, 1)
     for word, p_y in (("THE", "0.400"), ("SAT", "0.060"), ("A", "0.250")):
         proof.locator(".widget-toggle-button").get_by_text(word, exact=True).click()
-        lab.page.wait_for_timeout(400)
+        board.settle()
         assert f"How does y = {word} come out? p(y) = {p_y}" in proof.inner_text()
         assert f"= {p_y}= p({word}) ✓" in proof.inner_text().replace(" ", "").replace("=p(", "= p(").replace(
             ")✓", ") ✓"
         ).replace("=0", "= 0")
     assert "0.250 + 0.000" in proof.inner_text() and "1 − 0.700" in proof.inner_text()
     board.key("toward p", "End")
-    lab.page.wait_for_timeout(500)
+    board.settle()
     assert "1 − 1.000" in proof.inner_text()
     board.key("toward p", "Home")
     bug(board).check()
-    lab.page.wait_for_timeout(500)
+    board.settle()
     assert "0.250 + 0.075" in proof.inner_text() and "but p(A) = 0.250 ✕" in proof.inner_text()
 
 
@@ -268,8 +267,7 @@ def test_counting_goes_on_and_stops(lab: Lab, board: Board, number: int):
 
     start = drawn()
     counts.key("draws", "Home")
-    press(counts, "Draw")
-    lab.page.wait_for_function("() => true")
+    button(counts, "Draw").click()
     for _ in range(120):
         if drawn() == start + 500:
             break
@@ -277,9 +275,9 @@ def test_counting_goes_on_and_stops(lab: Lab, board: Board, number: int):
     assert drawn() == start + 500
     counts.drag("draws", 1.5)
     assert counts.readout("draws") == "50,000"
-    press(counts, "Draw")
-    lab.page.wait_for_timeout(1500)
-    press(counts, "Stop")
+    button(counts, "Draw").click()
+    lab.page.wait_for_timeout(2000)
+    button(counts, "Stop").click()
     lab.page.wait_for_timeout(2000)
     stopped = drawn()
     lab.page.wait_for_timeout(1500)

@@ -32,8 +32,7 @@ NOTE_POINTS = """() => {
 
 @pytest.fixture(scope="module")
 def board(lab: Lab) -> Board:
-    lab.open("05_sweep")
-    lab.run_all(seconds=600)
+    lab.read("05_sweep")
     return lab.board()
 
 
@@ -58,7 +57,7 @@ def type_in(board: Board, label: str, value: str) -> None:
     readout = board.control(label).locator(".widget-readout")
     readout.fill(value)
     readout.press("Enter")
-    board.page.wait_for_timeout(400)
+    board.settle()
 
 
 def state(board: Board) -> tuple[list[float], list[float], list[float]]:
@@ -112,13 +111,13 @@ def test_the_readers_points_lie_on_the_curve_of_their_numbers(lab: Lab, mine: Bo
     for label in ("α", "c"):
         before = mine.trace(CURVE, "y")
         mine.key(label, "End")
-        lab.page.wait_for_timeout(500)
+        mine.settle()
         assert mine.trace(CURVE, "y") != before and mine.trace(POINTS, "y") == measured(lab)
     check.uncheck()
-    lab.page.wait_for_timeout(500)
+    mine.settle()
     assert len(mine.trace(CURVE, "y")) == 17 and mine.trace(POINTS, "x") == [1, 2, 4, 6]
     check.check()
-    lab.page.wait_for_timeout(500)
+    mine.settle()
     assert len(mine.trace(CURVE, "y")) == 7
 
 
@@ -138,7 +137,7 @@ def test_a_slider_moves_the_figure_from_the_keyboard(fresh: Board, label: str):
     seen = []
     for key in ("Home", "End"):
         fresh.key(label, key)
-        fresh.page.wait_for_timeout(500)
+        fresh.settle()
         seen.append((*state(fresh), fresh.readout(label)))
     assert seen[0][:3] != seen[1][:3] and seen[0][3] != seen[1][3]
 
@@ -148,7 +147,7 @@ def test_a_slider_moves_the_figure_by_mouse(fresh: Board, label: str):
     seen = []
     for end in (-0.5, 1.5):
         fresh.drag(label, end)
-        fresh.page.wait_for_timeout(500)
+        fresh.settle()
         seen.append(state(fresh))
     assert seen[0] != seen[1]
 

@@ -17,8 +17,7 @@ FIRST = {"n-gram": ["Home", "ArrowRight", "ArrowRight"], "K": ["Home", *["ArrowR
 
 @pytest.fixture(scope="module")
 def board(lab: Lab) -> Board:
-    lab.open("06_lookup")
-    lab.run_all(seconds=600)
+    lab.read("06_lookup")
     return lab.board()
 
 
@@ -58,7 +57,6 @@ def ask(board: Board, prompt: str) -> None:
     box = board.control("prompt").locator("textarea")
     box.fill(prompt)
     box.press("Tab")
-    board.page.wait_for_timeout(500)
     board.settle()
 
 
