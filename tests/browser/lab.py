@@ -7,8 +7,16 @@ from typing import Any
 from playwright.sync_api import Locator, Page, TimeoutError, expect
 
 NOTEBOOK = "window.jupyterapp?.shell?.currentWidget"
-PLOTS = "document.querySelectorAll('.js-plotly-plot')"
 CELLS = f"{NOTEBOOK}.content.widgets.filter(cell => cell.model.type === 'code')"
+VIEW = "application/vnd.jupyter.widget-view+json"
+_ERRORS = f"{CELLS}.flatMap(c => c.model.outputs.toJSON()).filter(o => o.output_type === 'error')"
+# Not awaited by the page's caller: a cell that hangs is to end in a time-out.
+_RUN = f"""index => {{
+  const panel = {NOTEBOOK}, done = () => {{ window.ran = true; }};
+  window.ran = false;
+  panel.content.activeCellIndex = panel.content.widgets.indexOf({CELLS}[index]);
+  void window.jupyterapp.commands.execute('notebook:run-cell').then(done, done);
+}}"""
 # Traces may hold typed arrays; as JSON they would be objects.
 TRACE = """(gd, [i, key]) => Array.from(gd.data[i][key], x => x)"""
 # From a key, or without one from the next move of the mouse, to the first frame in which what is drawn differs: the
@@ -65,31 +73,50 @@ class Lab:
         self.page.evaluate("window.jupyterapp.shell.collapseLeft()")
 
     def read(self, name: str) -> None:
-        """Open a notebook and run every cell, once more where a figure stays empty, as a reader would.
+        """Open a notebook and run it cell by cell, as a reader does: the next when the figures of this one are drawn.
 
-        anywidget gives up on a figure that the page has not set up within two seconds, which happens on a busy machine.
+        A cell whose figure stays empty is run again, up to twice: the page can be too late to set one up where a kernel
+        and other programs take its time. A cell that fails is raised.
         """
-        for last in (False, True):
-            self.open(name)
-            self.run_all()
-            try:
-                self.page.wait_for_function(f"Array.from({PLOTS}).every(gd => gd.data?.length)", timeout=15_000)
-                return
-            except TimeoutError:
-                assert not last, "a figure stays empty"
+        self.open(name)
+        self.page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
+        for index in range(self.page.evaluate(f"{CELLS}.length")):
+            for _ in range(3):
+                self.page.evaluate(_RUN, index)
+                self.page.wait_for_function("window.ran === true", timeout=600_000)
+                self._raise_errors()
+                if self._is_drawn(index):
+                    break
+            else:
+                raise AssertionError(f"code cell {index}: a figure stays empty")
+
+    def _is_drawn(self, index: int) -> bool:
+        cell = f"{CELLS}[{index}]"
+        if not self.page.evaluate(f"{cell}.model.outputs.toJSON().some(o => '{VIEW}' in (o.data ?? {{}}))"):
+            return True
+        self.page.evaluate(_SETTLE)
+        plots = f"Array.from({cell}.node.querySelectorAll('.js-plotly-plot'))"
+        try:
+            self.page.wait_for_function(f"{plots}.every(gd => gd.data?.length)", timeout=15_000)
+        except TimeoutError:
+            return False
+        return True
+
+    def _raise_errors(self) -> None:
+        errors = self.page.evaluate(_ERRORS)
+        assert not errors, "\n".join(errors[0]["traceback"])
 
     def run_all(self, seconds: float = 600) -> None:
         """Clear what is stored, run every cell, and wait until each has run. A cell that fails is raised."""
         self.page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
         # Not awaited: a cell that hangs is to end in the time-out below.
         self.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
-        errors = f"{CELLS}.flatMap(c => c.model.outputs.toJSON()).filter(o => o.output_type === 'error')"
         self.page.wait_for_function(
-            f"{errors}.length || ({CELLS}.every(cell => cell.model.executionCount) && "
+            f"{_ERRORS}.length || ({CELLS}.every(cell => cell.model.executionCount) && "
             f"{NOTEBOOK}.sessionContext.session.kernel.status === 'idle')",
             timeout=seconds * 1000,
         )
-        assert not (wrong := self.page.evaluate(errors)), "\n".join(wrong[0]["traceback"])
+        self._raise_errors()
 
     def outputs(self) -> list[dict[str, Any]]:
         """The outputs of all cells, in nbformat's form."""
