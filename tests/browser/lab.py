@@ -67,9 +67,11 @@ class Lab:
         self.page, self.address = page, address
 
     def open(self, name: str) -> None:
-        """Open a notebook, alone, and wait for its kernel."""
+        """Open a notebook, alone, and wait for its cells and its kernel."""
         self.page.goto(f"{self.address}/lab/tree/{name}.ipynb?token=browser-test&reset")
-        self.page.wait_for_function(f"{NOTEBOOK}?.sessionContext?.session?.kernel?.status === 'idle'", timeout=90_000)
+        self.page.wait_for_function(
+            f"{NOTEBOOK}?.sessionContext?.session?.kernel?.status === 'idle' && {CELLS}.length", timeout=90_000
+        )
         self.page.evaluate("window.jupyterapp.shell.collapseLeft()")
 
     def read(self, name: str) -> None:
@@ -106,7 +108,7 @@ class Lab:
         errors = self.page.evaluate(_ERRORS)
         assert not errors, "\n".join(errors[0]["traceback"])
 
-    def run_all(self, seconds: float = 600) -> None:
+    def run_all(self, seconds: float) -> None:
         """Clear what is stored, run every cell, and wait until each has run. A cell that fails is raised."""
         self.page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
         # Not awaited: a cell that hangs is to end in the time-out below.
