@@ -28,14 +28,14 @@ from speclib import pairs, records
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from browser import conftest as browsing  # noqa: E402
-from browser.lab import NOTEBOOK, Lab  # noqa: E402
+from browser.lab import NOTEBOOK, VIEW, Lab  # noqa: E402
 from conftest import ALL_THREADS, BROWSERS  # noqa: E402
 
 KERNEL, CELL = f"{NOTEBOOK}?.sessionContext?.session?.kernel", f"{NOTEBOOK}.content.widgets[i]"
 IDLE = f"{KERNEL}?.status === 'idle'"
 BUSY = "waiting …|writing …|generating …"  # what a board says while its kernel, between two steps, looks idle
 FAULTS = ("findings", "errors", "console_errors")
-LIVE, STORED = "application/vnd.jupyter.widget-view+json", r"image/png|vnd\.plotly|widget-view"
+STORED = r"image/png|vnd\.plotly|widget-view"
 OUTPUTS = f"() => {NOTEBOOK}.content.widgets.map(cell => cell.model.outputs?.toJSON() ?? [])"
 FIGURE = ".js-plotly-plot .main-svg, .jp-OutputArea-output img, .widget-html-content > *"
 DRAWN = "box => Array.from(box.querySelectorAll('svg, .widget-html-content'), e => e.innerHTML).join()"
@@ -107,7 +107,7 @@ class Walk:
         self.found["seconds_to_run_all"] = time.monotonic() - start
         self.hear("run all")
         for i, outputs in enumerate(self.page.evaluate(OUTPUTS)):
-            if any(LIVE in o.get("data", ()) for o in outputs):
+            if any(VIEW in o.get("data", ()) for o in outputs):
                 self.board(i)
         for i, cell in enumerate(self.cells):
             if cell.cell_type == "code" and (match := ATTEMPT.search(cell.source)):

@@ -9,7 +9,6 @@ from playwright.sync_api import Locator, Page, TimeoutError, expect
 NOTEBOOK = "window.jupyterapp?.shell?.currentWidget"
 CELLS = f"{NOTEBOOK}.content.widgets.filter(cell => cell.model.type === 'code')"
 VIEW = "application/vnd.jupyter.widget-view+json"
-_ERRORS = f"{CELLS}.flatMap(c => c.model.outputs.toJSON()).filter(o => o.output_type === 'error')"
 # Not awaited by the page's caller: a cell that hangs is to end in a time-out.
 _RUN = f"""index => {{
   const panel = {NOTEBOOK}, done = () => {{ window.ran = true; }};
@@ -86,39 +85,34 @@ class Lab:
             for _ in range(3):
                 self.page.evaluate(_RUN, index)
                 self.page.wait_for_function("window.ran === true", timeout=600_000)
-                self._raise_errors()
-                if self._is_drawn(index):
+                outputs = self.page.evaluate(f"{CELLS}[{index}].model.outputs.toJSON()")
+                _raise_errors(outputs)
+                if not any(VIEW in o.get("data", ()) for o in outputs) or self._is_drawn(index):
                     break
             else:
                 raise AssertionError(f"code cell {index}: a figure stays empty")
 
     def _is_drawn(self, index: int) -> bool:
-        cell = f"{CELLS}[{index}]"
-        if not self.page.evaluate(f"{cell}.model.outputs.toJSON().some(o => '{VIEW}' in (o.data ?? {{}}))"):
-            return True
         self.page.evaluate(_SETTLE)
-        plots = f"Array.from({cell}.node.querySelectorAll('.js-plotly-plot'))"
+        plots = f"Array.from({CELLS}[{index}].node.querySelectorAll('.js-plotly-plot'))"
         try:
             self.page.wait_for_function(f"{plots}.every(gd => gd.data?.length)", timeout=15_000)
         except TimeoutError:
             return False
         return True
 
-    def _raise_errors(self) -> None:
-        errors = self.page.evaluate(_ERRORS)
-        assert not errors, "\n".join(errors[0]["traceback"])
-
     def run_all(self, seconds: float) -> None:
         """Clear what is stored, run every cell, and wait until each has run. A cell that fails is raised."""
         self.page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
         # Not awaited: a cell that hangs is to end in the time-out below.
         self.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        failed = f"{CELLS}.some(c => c.model.outputs.toJSON().some(o => o.output_type === 'error'))"
+        idle = f"{NOTEBOOK}.sessionContext.session.kernel.status === 'idle'"
+        # Not at every frame, since all outputs are gone through while the page has figures to draw.
         self.page.wait_for_function(
-            f"{_ERRORS}.length || ({CELLS}.every(cell => cell.model.executionCount) && "
-            f"{NOTEBOOK}.sessionContext.session.kernel.status === 'idle')",
-            timeout=seconds * 1000,
+            f"({CELLS}.every(c => c.model.executionCount) && {idle}) || {failed}", timeout=seconds * 1000, polling=200
         )
-        self._raise_errors()
+        _raise_errors(self.outputs())
 
     def outputs(self) -> list[dict[str, Any]]:
         """The outputs of all cells, in nbformat's form."""
@@ -214,3 +208,8 @@ class Board:
         milliseconds = self.page.evaluate("window.moved")
         self.page.mouse.up()
         return milliseconds
+
+
+def _raise_errors(outputs: list[dict[str, Any]]) -> None:
+    errors = [o for o in outputs if o["output_type"] == "error"]
+    assert not errors, "\n".join(errors[0]["traceback"])
