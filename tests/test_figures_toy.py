@@ -135,7 +135,7 @@ def test_buttons_add_and_reset(board):
     assert int(board.counts.sum()) == 10_001 and "10,000 more" in board.trace.value
     board._reset(None)
     assert int(board.counts.sum()) == 0 and "Press" in board.trace.value
-    assert tuple(board.figure.data[6].y) == (None,) * 6
+    assert board.shown["data"][6]["y"] == [None] * 6
 
 
 def test_ten_thousand_are_added_in_no_time(board):
@@ -158,7 +158,7 @@ def test_the_tally_begins_anew_when_q_or_the_rule_changes(board, change):
         {"draft": board.drafts, "toward": board.toward, "bug": board.bug}[change].value = {
             "draft": "uniform", "toward": 0.5, "bug": True}[change]  # fmt: skip
     assert int(board.counts.sum()) == 0
-    assert "nothing drawn" in board.figure.layout.annotations[3].text
+    assert "nothing drawn" in board.shown["layout"]["annotations"][3]["text"]
     board._many(None)
     expected = BUGGED if change == "bug" else P.tolist()
     assert (board.counts.sum(0).double() / 10_000).tolist() == pytest.approx(expected, abs=0.02)

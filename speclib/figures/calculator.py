@@ -55,7 +55,12 @@ def calculator_figure(
     line = {"mode": "lines", "hoverinfo": "skip"}
     traces = [
         scatter(x=[-0.4, right], y=[1, 1], line={"color": INK, "width": 1.5, "dash": "dot"}, **line),
-        scatter(x=[-0.4, right], y=[ceiling] * 2, line={"color": BLUE, "width": 1.5, "dash": "dash"}, **line),
+        scatter(
+            x=[-0.4, right],
+            y=[ceiling if alpha < 1 else None] * 2,
+            line={"color": BLUE, "width": 1.5, "dash": "dash"},
+            **line,
+        ),
         scatter(x=ks, y=free, line={"color": AMBER, "width": 1.5, "dash": "dashdot"}, **line),
         scatter(
             x=ks,

@@ -26,8 +26,7 @@ def verify_figure(
     points: for each series of `LOOK` its Timings by number of tokens; those that are missing are not drawn. roofs:
     for some of the series the predicted seconds at each of `sizes`, drawn dashed. trials: a point is hollow until it
     has that many passes. Whiskers are the quartiles. The sentence tells v(7) of the first series once both its
-    points are there. The number of traces depends on the names alone, so that a live figure can be changed to it.
-    Taught in notebook 02_verify_cost, section 'Measure'.
+    points are there. Taught in notebook 02_verify_cost, section 'Measure'.
     """
     traces, ends = [], []
     for name, found in points.items():
@@ -101,9 +100,7 @@ def _end_labels(ends: list[tuple[str, float | None, float | None]], x: float) ->
             note(text, x=x, y=place, xref="x", yref="y", xanchor="left", yanchor="middle", xshift=10)
             | {"font": {"size": 12, "color": INK}}
         )
-    # A live figure keeps the number of its labels; those without a place are empty.
-    empty = note("", x=x, y=0, xref="x", yref="y", xanchor="left", yanchor="middle", xshift=10)
-    return notes + [empty | {"font": {"size": 12, "color": INK}}] * (2 * len(ends) - len(notes))
+    return notes
 
 
 def roofline_figure(
@@ -123,17 +120,16 @@ def roofline_figure(
     """
     traces, ends, lines = [], [], {}
     for name in ("target", "draft"):
+        if name not in models:
+            continue
         colour, symbol = LOOK[name]
-        grid, ms = [None], [None]
-        # Without a draft its traces stay, empty, so that a live figure can change to a pair that has one.
-        if name in models:
-            weights, cache, flops = models[name]
-            size = weights * bits / 8 + batch * cache
-            lines[name] = (size, flops)
-            # Two straight lines on logarithmic axes: their ends and the bend are all there is to draw.
-            bend = min(max(ridge_point(bandwidth, peak) * size / (flops * batch), 1), MOST_TOKENS)
-            grid = [1, bend, MOST_TOKENS]
-            ms = [1000 * roofline(n * batch, size, flops, bandwidth, peak) for n in grid]
+        weights, cache, flops = models[name]
+        size = weights * bits / 8 + batch * cache
+        lines[name] = (size, flops)
+        # Two straight lines on logarithmic axes: their ends and the bend are all there is to draw.
+        bend = min(max(ridge_point(bandwidth, peak) * size / (flops * batch), 1), MOST_TOKENS)
+        grid = [1, bend, MOST_TOKENS]
+        ms = [1000 * roofline(n * batch, size, flops, bandwidth, peak) for n in grid]
         points = (measured or {}).get(name, {})
         traces += [
             scatter(x=grid, y=ms, mode="lines", line={"color": colour, "width": 3})
@@ -146,7 +142,7 @@ def roofline_figure(
                 hovertemplate=f"{name}, measured, %{{x}} tokens: %{{y:.3g}} ms<extra></extra>",
             ),
         ]
-        ends.append((f"<b>{name}</b>", ms[-1]) if ms[-1] else ("", 1.0))
+        ends.append((f"<b>{name}</b>", ms[-1]))
     size, flops = lines["target"]
     # Where reading and computing the target's pass take equally long.
     ridge = peak / bandwidth * size / (flops * batch)

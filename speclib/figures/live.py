@@ -1,17 +1,22 @@
-"""Figures that are dragged: one plotly widget updated in place, its controls, a picture for the web."""
+"""Figures that are dragged: one widget drawn anew in place, its controls, a picture for the web."""
 
 from __future__ import annotations
 
 import base64
+import functools
 import html
 import os
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import anywidget
 import ipywidgets as widgets
 import plotly.graph_objects as go
+import traitlets
 from IPython.display import DisplayHandle, display
+from plotly.offline import get_plotlyjs
 from torch import Tensor
 
 from speclib.distributions import Rng, warp
@@ -19,6 +24,7 @@ from speclib.figures import style
 from speclib.figures.distribution import distribution_bars, slice_of, unit_interval
 from speclib.figures.style import Figure
 
+_CONFIG = {"displayModeBar": False, "responsive": False}
 PICTURES = "SPECLIB_PICTURES"  # set while outputs for git are made: each figure then carries a PNG
 
 
@@ -32,32 +38,33 @@ def show(fig: Figure, text: str) -> None:
     display({"application/vnd.plotly.v1+json": {**fig, "config": _CONFIG}, **_still(fig, text)}, raw=True)
 
 
-def refresh(widget: go.FigureWidget, shown: Figure, fig: Figure) -> None:
-    """Change a live figure to another of the same shape than what it shows; only what differs is sent."""
-    with widget.batch_update():
-        for trace, old, new in zip(widget.data, shown["data"], fig["data"], strict=True):
-            _assign(trace, old, new)
-        _assign(widget.layout, shown["layout"], fig["layout"])
+class Sent(widgets.Widget):
+    """A value in the page, without a view of its own."""
+
+    value = traitlets.Any().tag(sync=True)
 
 
-def _assign(target: Any, old: dict[str, Any], new: dict[str, Any]) -> None:
-    for key, value in new.items():
-        if isinstance(value, dict):
-            _assign(target[key], old[key], value)
-        elif value != old[key]:
-            target[key] = value
+@functools.cache
+def _library() -> Sent:
+    return Sent(value=get_plotlyjs())
 
 
-class _Live(go.FigureWidget):
-    """A FigureWidget that keeps what it was given.
+class Plot(anywidget.AnyWidget):
+    """One figure in the page, drawn anew in place whenever `figure.value` is set; live.js is its other half.
 
-    The page reports what plotly.js filled in, and plotly drops from the figure whatever is in a report. One that
-    crosses with the next change holds the values before it, and the newest curve would be gone for good.
+    plotly's own FigureWidget sends and starts all of plotly.js for each figure, and checks and reports each value: a
+    drag takes twice as long. A page that needs more than two seconds for it is then deaf to that figure, since
+    anywidget takes no message for a widget that was late: it stays empty. So the 5 MB are sent once, and what
+    changes is in a widget of another kind.
     """
 
-    @staticmethod
-    def _remove_overlapping_props(input_data: Any, delta_data: Any, prop_path: Any = ()) -> list[Any]:
-        return []
+    _esm = Path(__file__).with_suffix(".js")
+    config = traitlets.Dict(_CONFIG).tag(sync=True)
+    figure = anywidget.WidgetTrait().tag(sync=True)
+    library = anywidget.WidgetTrait().tag(sync=True)
+
+    def __init__(self, figure: Figure):
+        super().__init__(figure=Sent(value=figure), library=_library())
 
 
 class Board(widgets.VBox):
@@ -71,19 +78,24 @@ class Board(widgets.VBox):
     def __init__(self, controls: list[widgets.Widget], draw: Callable[[], Figure], text: str, rows: list[Any]):
         self.draw, self.text, self.rows = draw, text, rows
         self.error = widgets.HTML()
-        self.shown = draw()
-        self.figure = _Live(self.shown)
-        self.figure._config = _CONFIG
+        self.plot = Plot(draw())
         for control in controls:
             control.observe(self.guard(lambda change: self.redraw()), names="value")
         css = widgets.HTML(style.INK_CSS, layout={"display": "none"})
-        super().__init__([*rows, self.error, self.figure, css], layout={"width": f"{style.WIDTH + 10}px"})
+        super().__init__([*rows, self.error, self.plot, css], layout={"width": f"{style.WIDTH + 10}px"})
 
     def redraw(self) -> None:
-        """Build the figure anew from the controls and change the live one to it."""
-        fig = self.draw()
-        refresh(self.figure, self.shown, fig)
-        self.shown = fig
+        """Build the figure anew from the controls and show it."""
+        self.plot.figure.value = self.draw()
+
+    @property
+    def shown(self) -> Figure:
+        """The figure as the page has it."""
+        return self.plot.figure.value
+
+    def still(self) -> Figure:
+        """What the picture shows to those who have no kernel."""
+        return self.shown
 
     def guard(self, callback: Callable[[Any], None]) -> Callable[[Any], None]:
         """The callback, with what it raises shown in red above the figure until the next one that works."""
@@ -106,16 +118,13 @@ class Board(widgets.VBox):
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        return {**data, **_still(self.shown, self.text)}, metadata
+        return {**data, **_still(self.still(), self.text)}, metadata
 
 
 def settle(handle: DisplayHandle | None, board: Board) -> None:
-    """Show a board that followed a measurement anew, where it stands, as what a page without a kernel gets to see.
-
-    In a figure of its own, drawn once: changes that come faster than the page draws them can lose a curve.
-    """
+    """Show a board that followed a measurement anew, where it stands, as what a page without a kernel gets to see."""
     if handle:
-        handle.update(Board([], lambda: board.shown, board.text, board.rows))
+        handle.update(board)
 
 
 def next_token(
@@ -200,7 +209,6 @@ def next_token(
     return board
 
 
-_CONFIG = {"displayModeBar": False, "responsive": False}
 _LABEL = {"description_width": "92px"}
 _HALF = {"width": "370px"}
 

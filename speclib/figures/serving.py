@@ -22,8 +22,7 @@ def by_concurrency(summaries: Mapping[str, Mapping[int, Mapping[str, Any]]], lev
     """TTFT and TPOT (median, whiskers up to p95) above tokens/s of all users, both against the users at once.
 
     summaries: by a row's label and concurrency what `bench_trace.summary` says; what is missing is not drawn. levels:
-    the concurrencies of the axis. The number of traces and labels depends on the rows alone, so that a live figure can
-    be changed to it. ValueError: more rows than `MOST_ROWS`, or none.
+    the concurrencies of the axis. ValueError: more rows than `MOST_ROWS`, or none.
     Taught in notebook 07_serve_and_bench, section 'Measure'.
     """
     if not 1 <= len(summaries) <= MOST_ROWS:
@@ -146,7 +145,7 @@ def _load_sentence(summaries: Mapping[str, Mapping[int, Mapping[str, Any]]], lev
 def _names(
     ends: Sequence[tuple[str, float | None]], x: float, *, logarithmic: bool, height: float | None = None
 ) -> list[dict[str, Any]]:
-    """Names at the right ends of lines, pushed apart where they would overlap; an empty one where a line has no end.
+    """Names at the right ends of lines, pushed apart where they would overlap; none where a line has no end.
 
     height: of the axis; None = the largest of the ends. On a logarithmic axis places are exponents.
     """
@@ -155,10 +154,6 @@ def _names(
     place, notes = -math.inf, []
     for y, name in sorted(known):
         place = max(y, place + apart)
-        notes.append(_name(f"<b>{name}</b>", x, place))
-    return notes + [_name("", x, 0)] * (len(ends) - len(known))
-
-
-def _name(text: str, x: float, y: float) -> dict[str, Any]:
-    where = {"x": x, "y": y, "xref": "x", "yref": "y", "xanchor": "left", "yanchor": "middle", "xshift": 10}
-    return note(text, **where) | {"font": {"size": 12, "color": INK}}
+        where = {"x": x, "y": place, "xref": "x", "yref": "y", "xanchor": "left", "yanchor": "middle", "xshift": 10}
+        notes.append(note(f"<b>{name}</b>", **where) | {"font": {"size": 12, "color": INK}})
+    return notes

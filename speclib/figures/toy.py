@@ -104,6 +104,8 @@ def _bars(
         marker=marker or {"color": BLUE},
         customdata=[f"{w}, {what}" for w in words],
         hovertemplate="%{customdata}: %{y:.4f}<extra></extra>",
+        # What is not drawn costs a drag no time.
+        visible=any(heights) or "showlegend" in more,
         **{"showlegend": False, **more},
         **_on(place),
     )
@@ -143,6 +145,7 @@ def _darts(last: Draw | None, q: Tensor, refill: Tensor, share: Tensor) -> list[
         scatter(
             x=[x],
             y=[y],
+            visible=x is not None,
             mode="markers",
             marker={
                 "symbol": "x" if place == 1 and missed else "circle",

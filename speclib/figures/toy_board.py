@@ -90,17 +90,13 @@ class ToyBoard(Board):
         for button, pressed in zip(buttons, (self._one, self._many, self._reset), strict=True):
             button.on_click(self.guard(pressed))
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+    def still(self) -> Figure:
         # Without a kernel nobody can press a button: the picture shows what comes of it.
-        rng, shown = toy_draws.Listening(7), self.shown
+        rng = toy_draws.Listening(7)
         counts = toy_draws.many_draws(self.law, MANY, rng)
         tries = (toy_draws.one_draw(self._rule, self.p, self.q, rng) for _ in range(50))
         rejected = next((draw for draw in tries if not draw.kept), None)
-        self.shown = self._figure(counts, rejected)
-        try:
-            return super()._repr_mimebundle_(**kwargs)
-        finally:
-            self.shown = shown
+        return self._figure(counts, rejected)
 
     @property
     def q(self) -> Tensor:

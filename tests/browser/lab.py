@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from playwright.sync_api import Locator, Page, TimeoutError, expect
+from playwright.sync_api import Locator, Page, expect
 
 NOTEBOOK = "window.jupyterapp?.shell?.currentWidget"
 CELLS = f"{NOTEBOOK}.content.widgets.filter(cell => cell.model.type === 'code')"
@@ -74,32 +74,22 @@ class Lab:
         self.page.evaluate("window.jupyterapp.shell.collapseLeft()")
 
     def read(self, name: str) -> None:
-        """Open a notebook and run it cell by cell, as a reader does: the next when the figures of this one are drawn.
-
-        A cell whose figure stays empty is run again, up to twice: the page can be too late to set one up where a kernel
-        and other programs take its time. A cell that fails is raised.
-        """
+        """Open a notebook and run it cell by cell, as a reader does."""
         self.open(name)
         self.page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
         for index in range(self.page.evaluate(f"{CELLS}.length")):
-            for _ in range(3):
-                self.page.evaluate(_RUN, index)
-                self.page.wait_for_function("window.ran === true", timeout=600_000)
-                outputs = self.page.evaluate(f"{CELLS}[{index}].model.outputs.toJSON()")
-                _raise_errors(outputs)
-                if not any(VIEW in o.get("data", ()) for o in outputs) or self._is_drawn(index):
-                    break
-            else:
-                raise AssertionError(f"code cell {index}: a figure stays empty")
+            self.run(index)
 
-    def _is_drawn(self, index: int) -> bool:
-        self.page.evaluate(_SETTLE)
-        plots = f"Array.from({CELLS}[{index}].node.querySelectorAll('.js-plotly-plot'))"
-        try:
-            self.page.wait_for_function(f"{plots}.every(gd => gd.data?.length)", timeout=15_000)
-        except TimeoutError:
-            return False
-        return True
+    def run(self, index: int) -> None:
+        """Run one code cell and wait until its figures are drawn. A cell that fails is raised."""
+        self.page.evaluate(_RUN, index)
+        self.page.wait_for_function("window.ran === true", timeout=600_000)
+        outputs = self.page.evaluate(f"{CELLS}[{index}].model.outputs.toJSON()")
+        _raise_errors(outputs)
+        if any(VIEW in o.get("data", ()) for o in outputs):
+            self.page.evaluate(_SETTLE)
+            plots = f"Array.from({CELLS}[{index}].node.querySelectorAll('.js-plotly-plot'))"
+            self.page.wait_for_function(f"{plots}.every(gd => gd.data?.length)", timeout=60_000)
 
     def run_all(self, seconds: float) -> None:
         """Clear what is stored, run every cell, and wait until each has run. A cell that fails is raised."""
