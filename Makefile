@@ -27,9 +27,10 @@ lab: setup ## Open the notebooks in JupyterLab (LAB_ARGS="--no-browser --port 88
 
 # PyTorch's threads spin while they wait for each other: beside a second busy process a step then takes several times
 # as long. Waiting passively costs little on an idle machine and keeps the tests bearable on a shared one. Two files at
-# a time, since a browser and a kernel wait for each other; in order, since the browser's files take longest.
+# a time, since a browser and a kernel wait for each other; in order, what takes longest first: the browser's files,
+# and of the notebooks the last.
 test: setup ## Run every test: lint, units, all notebooks compared with their outputs, the browser
-	OMP_WAIT_POLICY=passive $(PY) -m pytest tests notebooks -n 2 --dist loadfile --no-loadscope-reorder \
+	OMP_WAIT_POLICY=passive $(PY) -m pytest tests $$(ls -r notebooks/*.ipynb) -n 2 --dist loadfile --no-loadscope-reorder \
 		--nbval --nbval-current-env --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 outputs: setup ## Run the notebooks and store their outputs

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -78,21 +79,20 @@ def test_one_file_alone_touches_the_cache_of_transformers():
 
 def test_nothing_is_there_that_no_one_calls():
     """Every public function, class and constant of a module is named in another file, or at least twice in its own."""
-    texts = {file: file.read_text(encoding="utf-8") for file in [*FILES, *(ROOT / "tools").glob("*.py")]}
-    texts |= {file: file.read_text(encoding="utf-8") for file in (ROOT / "notebooks").glob("*.ipynb")}
+    files = [*FILES, *(ROOT / "tools").glob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
+    words = {file: Counter(re.findall(r"\w+", file.read_text(encoding="utf-8"))) for file in files}
     unused = []
     for module, file in MODULES.items():
-        for node in ast.parse(texts[file]).body:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
             names = []
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 names = [node.name]
             elif isinstance(node, ast.Assign):
                 names = [t.id for t in node.targets if isinstance(t, ast.Name)]
             for name in names:
-                word = re.compile(rf"\b{re.escape(name)}\b")
                 decorated = getattr(node, "decorator_list", [])
-                elsewhere = any(word.search(text) for other, text in texts.items() if other != file)
-                if not elsewhere and len(word.findall(texts[file])) < 2 and not decorated and not name.startswith("__"):
+                elsewhere = any(name in of for other, of in words.items() if other != file)
+                if not elsewhere and words[file][name] < 2 and not decorated and not name.startswith("__"):
                     unused.append(f"{module}.{name}")
     assert set(unused) == FOR_TESTS
 

@@ -52,10 +52,9 @@ def _library() -> Sent:
 class Plot(anywidget.AnyWidget):
     """One figure in the page, drawn anew in place whenever `figure.value` is set; live.js is its other half.
 
-    plotly's own FigureWidget sends and starts all of plotly.js for each figure, and checks and reports each value: a
-    drag takes twice as long. A page that needs more than two seconds for it is then deaf to that figure, since
-    anywidget takes no message for a widget that was late: it stays empty. So the 5 MB are sent once, and what
-    changes is in a widget of another kind.
+    plotly's own FigureWidget sends and starts all of plotly.js for each figure, and checks and reports each value. A
+    page that needs more than two seconds for that is deaf to the figure: anywidget passes no message to a widget that
+    was late. So the 5 MB are sent once, and what changes is in a widget of another kind.
     """
 
     _esm = Path(__file__).with_suffix(".js")

@@ -83,13 +83,14 @@ class Lab:
     def run(self, index: int) -> None:
         """Run one code cell and wait until its figures are drawn. A cell that fails is raised."""
         self.page.evaluate(_RUN, index)
-        self.page.wait_for_function("window.ran === true", timeout=600_000)
+        # Not at every frame, here and below: the page would draw while the kernel computes.
+        self.page.wait_for_function("window.ran === true", timeout=600_000, polling=100)
         outputs = self.page.evaluate(f"{CELLS}[{index}].model.outputs.toJSON()")
         _raise_errors(outputs)
         if any(VIEW in o.get("data", ()) for o in outputs):
             self.page.evaluate(_SETTLE)
             plots = f"Array.from({CELLS}[{index}].node.querySelectorAll('.js-plotly-plot'))"
-            self.page.wait_for_function(f"{plots}.every(gd => gd.data?.length)", timeout=60_000)
+            self.page.wait_for_function(f"{plots}.every(gd => gd.data?.length)", timeout=60_000, polling=100)
 
     def run_all(self, seconds: float) -> None:
         """Clear what is stored, run every cell, and wait until each has run. A cell that fails is raised."""
@@ -98,7 +99,6 @@ class Lab:
         self.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
         failed = f"{CELLS}.some(c => c.model.outputs.toJSON().some(o => o.output_type === 'error'))"
         idle = f"{NOTEBOOK}.sessionContext.session.kernel.status === 'idle'"
-        # Not at every frame, since all outputs are gone through while the page has figures to draw.
         self.page.wait_for_function(
             f"({CELLS}.every(c => c.model.executionCount) && {idle}) || {failed}", timeout=seconds * 1000, polling=200
         )

@@ -107,7 +107,7 @@ def run_curve(lab: Lab, trials: int) -> int:
 
 
 def finished(lab: Lab, old: int, seconds: float = 120) -> None:
-    lab.page.wait_for_function(f"({LIVE}.model.executionCount ?? {old}) !== {old}", timeout=1000 * seconds)
+    lab.page.wait_for_function(f"({LIVE}.model.executionCount ?? {old}) !== {old}", timeout=1000 * seconds, polling=100)
     lab.page.wait_for_timeout(800)
 
 

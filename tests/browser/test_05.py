@@ -217,7 +217,7 @@ def test_points_appear_and_move_run_by_run_and_an_interruption_keeps_them(lab: L
             break
         lab.page.wait_for_timeout(100)
     lab.page.evaluate(f"{NOTEBOOK}.sessionContext.session.kernel.interrupt()")
-    lab.page.wait_for_function(f"({SWEEP}.model.executionCount ?? {old}) !== {old}", timeout=60_000)
+    lab.page.wait_for_function(f"({SWEEP}.model.executionCount ?? {old}) !== {old}", timeout=60_000, polling=100)
     lab.page.wait_for_timeout(800)
     seen = lab.page.evaluate("() => { const all = [...window.seen]; delete window.seen; return all; }")
     # How many come before the first frame depends on how long the page takes to draw; each run moves a point.
