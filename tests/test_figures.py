@@ -217,6 +217,6 @@ def test_a_board_is_a_widget_with_a_fixed_text_and_a_picture_only_on_demand(boar
 def test_plotly_itself_is_sent_once_and_what_changes_is_in_no_anywidget(board):
     """A page that gets 5 MB with each figure is late for some, and anywidget then hears nothing of them any more."""
     other = live.next_token(logits_after, token_text, "abcd")
-    assert board.plot.library is other.plot.library and "plotly.js" in board.plot.library.value[:99]
+    assert board.plot.plotly is other.plot.plotly and "plotly.js" in board.plot.plotly.value[:99]
     assert len(json.dumps(board.plot.get_state())) < 10_000
     assert board.plot.figure.value == board.shown and not isinstance(board.plot.figure, anywidget.AnyWidget)

@@ -1,11 +1,11 @@
 // A live figure in the page. All figures share one copy of plotly.js, and only the newest state is drawn.
 
-async function load(library) {
+async function load(source) {
   // JupyterLab's own extension leaves it there too, once it has drawn a figure.
   if (window.Plotly) return window.Plotly;
   // Else it would set up MathJax in its own way for the whole page.
   window.PlotlyConfig = { MathJaxConfig: "local" };
-  const url = URL.createObjectURL(new Blob([library.get("value")], { type: "text/javascript" }));
+  const url = URL.createObjectURL(new Blob([source.get("value")], { type: "text/javascript" }));
   await import(url);
   URL.revokeObjectURL(url);
   return window.Plotly;
@@ -14,8 +14,8 @@ async function load(library) {
 export default {
   async render({ model, el, host }) {
     const figure = await host.getModel(model.get("figure"));
-    const library = await host.getModel(model.get("library"));
-    window.speclibPlotly ??= load(library).finally(() => { window.speclibPlotly = null; });
+    const source = await host.getModel(model.get("plotly"));
+    window.speclibPlotly ??= load(source).finally(() => { window.speclibPlotly = null; });
     const Plotly = await window.speclibPlotly;
     let waiting = false;
     const draw = () => {

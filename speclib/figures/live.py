@@ -45,7 +45,7 @@ class Sent(widgets.Widget):
 
 
 @functools.cache
-def _library() -> Sent:
+def _plotly() -> Sent:
     return Sent(value=get_plotlyjs())
 
 
@@ -60,10 +60,10 @@ class Plot(anywidget.AnyWidget):
     _esm = Path(__file__).with_suffix(".js")
     config = traitlets.Dict(_CONFIG).tag(sync=True)
     figure = anywidget.WidgetTrait().tag(sync=True)
-    library = anywidget.WidgetTrait().tag(sync=True)
+    plotly = anywidget.WidgetTrait().tag(sync=True)
 
     def __init__(self, figure: Figure):
-        super().__init__(figure=Sent(value=figure), library=_library())
+        super().__init__(figure=Sent(value=figure), plotly=_plotly())
 
 
 class Board(widgets.VBox):
@@ -75,7 +75,7 @@ class Board(widgets.VBox):
     """
 
     def __init__(self, controls: list[widgets.Widget], draw: Callable[[], Figure], text: str, rows: list[Any]):
-        self.draw, self.text, self.rows = draw, text, rows
+        self.draw, self.text = draw, text
         self.error = widgets.HTML()
         self.plot = Plot(draw())
         for control in controls:

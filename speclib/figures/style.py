@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 # In plotly's own JSON form, {"data": …, "layout": …}: `plotly.graph_objects.Figure(figure)` is the object.
-# Building that takes longer than a drag may, so figures are functions to this form, and the object is made
-# once.
+# Building that takes longer than a drag may, so figures are functions to this form, and a drag never makes it.
 Figure = dict[str, Any]
 
 
