@@ -8,6 +8,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from speclib import mkl
+
+mkl.divide_evenly()
+
 # Public name → the module that holds it. Where a function has its module's own name (decode), only the
 # module can be had from here: `from speclib.decode import decode`.
 _HOME = {

@@ -38,6 +38,7 @@ def machine(device: torch.device, name: str | None = None) -> Record:
         "torch": str(torch.__version__),
         "transformers": version("transformers"),
         "threads": torch.get_num_threads(),
+        "mkl_cbwr": os.environ.get("MKL_CBWR") or None,  # speclib/mkl.py
         "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
     }
 

@@ -37,11 +37,13 @@ def test_its_figures_are_those_of_the_records():
         assert [f"{entries[name].level(users)['tokens_per_second']:.1f}" for users in (1, 16)] == speeds
 
 
-def test_where_speculation_loses_its_figures_are_those_of_the_record():
-    record = records.read(records.RESULTS / "sweep-zen3-smol-float32.json", "sweep")
+@pytest.mark.parametrize(("name", "mkl"), [("zen3", "AUTO"), ("zen3-mkl-default", None)])
+def test_without_bf16_its_figures_are_those_of_the_records(name, mkl):
+    record = records.read(records.RESULTS / f"sweep-{name}-smol-float32.json", "sweep")
     ks, speedups = zip(*((row["K"], f"{row['speedup']:.2f}") for row in record["rows"] if row["K"]), strict=True)
     said = f"K = {', '.join(map(str, ks))} gave {', '.join(speedups[:-1])} and {speedups[-1]} ×"
-    assert record["dtype"] == "float32" and said in " ".join(README.split())
+    assert (record["dtype"], record["machine"]["mkl_cbwr"]) == ("float32", mkl)
+    assert said in " ".join(README.split())
 
 
 def test_it_shows_what_make_lab_opens():
