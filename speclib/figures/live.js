@@ -17,17 +17,22 @@ export default {
     const source = await host.getModel(model.get("plotly"));
     window.speclibPlotly ??= load(source).finally(() => { window.speclibPlotly = null; });
     const Plotly = await window.speclibPlotly;
-    let waiting = false;
+    let waiting = false, drawn = 0;
     const draw = () => {
       waiting = false;
       // A copy, since plotly writes into what it is given.
       const { data, layout } = structuredClone(figure.get("value"));
-      return Plotly.react(el, data, layout, model.get("config"));
+      const done = Plotly.react(el, data, layout, model.get("config"));
+      drawn = performance.now();
+      return done;
     };
-    // Behind what has already come in: changes that come faster than they can be drawn are drawn as one.
+    // At once, before the page paints what else has moved. But changes that come faster than they can be drawn are
+    // drawn as one, behind all that has already come in.
     const change = () => {
-      if (!waiting) setTimeout(draw);
+      if (waiting) return;
+      if (performance.now() - drawn > 30) return draw();
       waiting = true;
+      setTimeout(draw);
     };
     figure.on("change:value", change);
     await draw();
