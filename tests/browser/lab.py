@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import symtable
 from typing import Any
 
+from IPython.core.inputtransformer2 import TransformerManager
 from playwright.sync_api import Locator, Page, expect
 
 NOTEBOOK = "window.jupyterapp?.shell?.currentWidget"
@@ -74,10 +76,15 @@ class Lab:
         self.page.evaluate("window.jupyterapp.shell.collapseLeft()")
 
     def read(self, name: str) -> None:
-        """Open a notebook and run it cell by cell, as a reader does."""
+        """Open a notebook and run its live figures and what they stand on, cell by cell, as a reader does.
+
+        Every cell of all notebooks is run by nbval, and in a browser by tools/walk.py: here it would be time only.
+        """
         self.open(name)
+        cells = self.page.evaluate(f"{CELLS}.map(c => [c.model.sharedModel.source, c.model.outputs.toJSON()])")
+        live = {i for i, (_, outputs) in enumerate(cells) if _has_widget(outputs)}
         self.page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
-        for index in range(self.page.evaluate(f"{CELLS}.length")):
+        for index in needed([source for source, _ in cells], live):
             self.run(index)
 
     def run(self, index: int) -> None:
@@ -87,7 +94,7 @@ class Lab:
         self.page.wait_for_function("window.ran === true", timeout=600_000, polling=100)
         outputs = self.page.evaluate(f"{CELLS}[{index}].model.outputs.toJSON()")
         _raise_errors(outputs)
-        if any(VIEW in o.get("data", ()) for o in outputs):
+        if _has_widget(outputs):
             self.page.evaluate(_SETTLE)
             plots = f"Array.from({CELLS}[{index}].node.querySelectorAll('.js-plotly-plot'))"
             self.page.wait_for_function(f"{plots}.every(gd => gd.data?.length)", timeout=60_000, polling=100)
@@ -198,6 +205,34 @@ class Board:
         milliseconds = self.page.evaluate("window.moved")
         self.page.mouse.up()
         return milliseconds
+
+
+def needed(sources: list[str], wanted: set[int]) -> list[int]:
+    """The cells that are wanted, and those that bind a name which one of them uses, in order."""
+    missing: set[str] = set()
+    found = []
+    for index in reversed(range(len(sources))):
+        binds, uses = _names(sources[index])
+        if index in wanted or binds & missing:
+            found.append(index)
+            missing = missing - binds | uses
+    return found[::-1]
+
+
+def _names(source: str) -> tuple[set[str], set[str]]:
+    """The names that a cell binds at its top level, and those of the notebook that it uses."""
+    cell = symtable.symtable(TransformerManager().transform_cell(source), "cell", "exec")
+    binds = {s.get_name() for s in cell.get_symbols() if s.is_assigned() or s.is_imported()}
+    uses = {s.get_name() for s in cell.get_symbols() if s.is_referenced()}
+    scopes = cell.get_children()
+    for scope in scopes:
+        uses |= {s.get_name() for s in scope.get_symbols() if s.is_global() and s.is_referenced()}
+        scopes += scope.get_children()
+    return binds, uses
+
+
+def _has_widget(outputs: list[dict[str, Any]]) -> bool:
+    return any(VIEW in o.get("data", ()) for o in outputs)
 
 
 def _raise_errors(outputs: list[dict[str, Any]]) -> None:
