@@ -18,6 +18,8 @@ _RUN = f"""index => {{
   panel.content.activeCellIndex = panel.content.widgets.indexOf({CELLS}[index]);
   void window.jupyterapp.commands.execute('notebook:run-cell').then(done, done);
 }}"""
+_EDIT = f"""([piece, other]) => {CELLS}.map(c => c.model.sharedModel).filter(c => c.source.includes(piece))
+  .map(c => c.setSource(c.source.replace(piece, other))).length"""
 # Traces may hold typed arrays; as JSON they would be objects.
 TRACE = """(gd, [i, key]) => Array.from(gd.data[i][key], x => x)"""
 # From a key, or without one from the next move of the mouse, to the first frame in which what is drawn differs: the
@@ -75,12 +77,16 @@ class Lab:
         )
         self.page.evaluate("window.jupyterapp.shell.collapseLeft()")
 
-    def read(self, name: str) -> None:
+    def read(self, name: str, edits: dict[str, str] | None = None) -> None:
         """Open a notebook and run its live figures and what they stand on, cell by cell, as a reader does.
 
-        Every cell of all notebooks is run by nbval, and in a browser by tools/walk.py: here it would be time only.
+        edits: pieces of its code, and what is put in their place before. Every cell of all notebooks is run by nbval as
+        it is, and in a browser by tools/walk.py: here it would be time only.
         """
         self.open(name)
+        for old, new in (edits or {}).items():
+            found = self.page.evaluate(_EDIT, [old, new])
+            assert found == 1, f"{old!r} stands in {found} cells of {name}"
         cells = self.page.evaluate(f"{CELLS}.map(c => [c.model.sharedModel.source, c.model.outputs.toJSON()])")
         live = {i for i, (_, outputs) in enumerate(cells) if _has_widget(outputs)}
         self.page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")

@@ -186,13 +186,10 @@ def test_a_drag_answers_quickly(fresh: Board, capsys: pytest.CaptureFixture[str]
 
 def test_stills(lab: Lab, fresh: Board, stills: Path):
     type_in(fresh, "c", "0.100")
-    strip = lab.page.locator(".sl-strip").first
     for theme, end in (("JupyterLab Dark", "_dark"), ("JupyterLab Light", "")):
         lab.theme(theme)
         fresh.box.locator(".widget-vbox").first.screenshot(path=stills / f"05_calculator{end}.png", scale="css")
         assert (stills / f"05_calculator{end}.png").stat().st_size > 10_000
-        strip.scroll_into_view_if_needed()
-        strip.screenshot(path=stills / f"05_strip{end}.png", scale="css")
     sweep(lab).locator(".widget-vbox").first.screenshot(path=stills / "05_sweep.png", scale="css")
 
 
