@@ -8,7 +8,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 
-def divide_evenly(cpuinfo: Path = Path("/proc/cpuinfo"), environ: MutableMapping[str, str] | None = None) -> None:
+def divide_evenly(cpuinfo: Path = Path("/proc/cpuinfo"), environ: MutableMapping[str, str] = os.environ) -> None:
     """Ask MKL for `MKL_CBWR=AUTO` on AMD CPUs without bf16 instructions, unless it is set already, be it to nothing.
 
     Such a CPU runs the models in fp32. Left to itself, MKL took 1.65 times as long over two tokens as over one on two
@@ -18,7 +18,6 @@ def divide_evenly(cpuinfo: Path = Path("/proc/cpuinfo"), environ: MutableMapping
     Source: oneMKL Developer Guide, 'Specifying Code Branches'. Taught in notebook 02_verify_cost, section 'Other
     machines'.
     """
-    environ = os.environ if environ is None else environ
     try:
         with cpuinfo.open(encoding="utf-8") as lines:
             # The whole file, on a machine of hundreds of cores, would be felt in each start.

@@ -28,7 +28,7 @@ from speclib import pairs, records
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from browser import conftest as browsing  # noqa: E402
-from browser.lab import NOTEBOOK, VIEW, Lab  # noqa: E402
+from browser.lab import NOTEBOOK, Lab, has_widget  # noqa: E402
 from conftest import ALL_THREADS, BROWSERS  # noqa: E402
 
 KERNEL, CELL = f"{NOTEBOOK}?.sessionContext?.session?.kernel", f"{NOTEBOOK}.content.widgets[i]"
@@ -107,7 +107,7 @@ class Walk:
         self.found["seconds_to_run_all"] = time.monotonic() - start
         self.hear("run all")
         for i, outputs in enumerate(self.page.evaluate(OUTPUTS)):
-            if any(VIEW in o.get("data", ()) for o in outputs):
+            if has_widget(outputs):
                 self.board(i)
         for i, cell in enumerate(self.cells):
             if cell.cell_type == "code" and (match := ATTEMPT.search(cell.source)):

@@ -20,6 +20,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from .lab import Lab
 
 ROOT = Path(__file__).resolve().parents[2]
+KEEP_STILLS = os.environ.get("SPECLIB_STILLS") == "1"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 SETTINGS = {
@@ -32,7 +33,7 @@ SETTINGS = {
 @pytest.fixture(scope="session")
 def stills(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where pictures of the page go: beside the README only when they are asked for with SPECLIB_STILLS=1."""
-    if os.environ.get("SPECLIB_STILLS") == "1":
+    if KEEP_STILLS:
         return ROOT / "docs" / "stills"
     return tmp_path_factory.mktemp("stills")
 
@@ -105,7 +106,7 @@ def browser(chromium_path: str) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
     # Finer only where the pictures are kept: without a graphics card every pixel costs the processor.
-    scale = 1.5 if os.environ.get("SPECLIB_STILLS") == "1" else 1
+    scale = 1.5 if KEEP_STILLS else 1
     context = browser.new_context(viewport={"width": 1280, "height": 900}, device_scale_factor=scale)
     page = context.new_page()
     page.set_default_timeout(15_000)

@@ -18,8 +18,6 @@ _RUN = f"""index => {{
   panel.content.activeCellIndex = panel.content.widgets.indexOf({CELLS}[index]);
   void window.jupyterapp.commands.execute('notebook:run-cell').then(done, done);
 }}"""
-_EDIT = f"""([piece, other]) => {CELLS}.map(c => c.model.sharedModel).filter(c => c.source.includes(piece))
-  .map(c => c.setSource(c.source.replace(piece, other))).length"""
 # Traces may hold typed arrays; as JSON they would be objects.
 TRACE = """(gd, [i, key]) => Array.from(gd.data[i][key], x => x)"""
 # From a key, or without one from the next move of the mouse, to the first frame in which what is drawn differs: the
@@ -84,23 +82,45 @@ class Lab:
         it is, and in a browser by tools/walk.py: here it would be time only.
         """
         self.open(name)
-        for old, new in (edits or {}).items():
-            found = self.page.evaluate(_EDIT, [old, new])
-            assert found == 1, f"{old!r} stands in {found} cells of {name}"
+        for piece, other in (edits or {}).items():
+            self.edit(piece, other)
         cells = self.page.evaluate(f"{CELLS}.map(c => [c.model.sharedModel.source, c.model.outputs.toJSON()])")
-        live = {i for i, (_, outputs) in enumerate(cells) if _has_widget(outputs)}
+        live = {i for i, (_, outputs) in enumerate(cells) if has_widget(outputs)}
         self.page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
         for index in needed([source for source, _ in cells], live):
             self.run(index)
 
+    def cell(self, piece: str) -> int:
+        """The number of the one code cell that holds this piece of code."""
+        sources = self.page.evaluate(f"{CELLS}.map(c => c.model.sharedModel.source)")
+        (index,) = (i for i, source in enumerate(sources) if piece in source)
+        return index
+
+    def edit(self, piece: str, other: str) -> None:
+        """Put other code in the place of a piece of code."""
+        model = f"{CELLS}[{self.cell(piece)}].model.sharedModel"
+        self.page.evaluate(f"([a, b]) => {model}.setSource({model}.source.replace(a, b))", [piece, other])
+
+    def start(self, index: int) -> None:
+        """Run one code cell, without waiting for it."""
+        self.page.evaluate(_RUN, index)
+
+    def finish(self, seconds: float = 600) -> None:
+        """Wait until the cell that was started has ended, be it by an error or an interruption."""
+        # Not at every frame, here and below: the page would draw while the kernel computes.
+        self.page.wait_for_function("window.ran === true", timeout=1000 * seconds, polling=100)
+
+    def interrupt(self) -> None:
+        """Interrupt what runs, as the button does."""
+        self.page.evaluate(f"{NOTEBOOK}.sessionContext.session.kernel.interrupt()")
+
     def run(self, index: int) -> None:
         """Run one code cell and wait until its figures are drawn. A cell that fails is raised."""
-        self.page.evaluate(_RUN, index)
-        # Not at every frame, here and below: the page would draw while the kernel computes.
-        self.page.wait_for_function("window.ran === true", timeout=600_000, polling=100)
+        self.start(index)
+        self.finish()
         outputs = self.page.evaluate(f"{CELLS}[{index}].model.outputs.toJSON()")
         _raise_errors(outputs)
-        if _has_widget(outputs):
+        if has_widget(outputs):
             self.page.evaluate(_SETTLE)
             plots = f"Array.from({CELLS}[{index}].node.querySelectorAll('.js-plotly-plot'))"
             self.page.wait_for_function(f"{plots}.every(gd => gd.data?.length)", timeout=60_000, polling=100)
@@ -237,7 +257,7 @@ def _names(source: str) -> tuple[set[str], set[str]]:
     return binds, uses
 
 
-def _has_widget(outputs: list[dict[str, Any]]) -> bool:
+def has_widget(outputs: list[dict[str, Any]]) -> bool:
     return any(VIEW in o.get("data", ()) for o in outputs)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from .lab import CELLS, Board, Lab
+from .lab import Board, Lab
 
 KEPT, LABELS, U = 0, 3, 6  # the traces that are read: kept bars, the numbers beside them, the drawn number
 # Each slider, and the keys that bring it to where it stands at first.
@@ -136,8 +136,7 @@ def test_a_drag_answers_quickly(board: Board, label: str, capsys: pytest.Capture
 def test_a_page_that_is_late_hears_of_every_change(lab: Lab, board: Board):
     """As on a busy machine: what is not set up within two seconds, anywidget sends nothing to any more."""
     lab.page.evaluate("window.timeout = AbortSignal.timeout; AbortSignal.timeout = () => window.timeout(0)")
-    sources = lab.page.evaluate(f"{CELLS}.map(cell => cell.model.sharedModel.source)")
-    lab.run(next(i for i, source in enumerate(sources) if "next_token(" in source))
+    lab.run(lab.cell("next_token("))
     lab.page.evaluate("AbortSignal.timeout = window.timeout")
     before = board.bars()
     board.key("temperature", "End")

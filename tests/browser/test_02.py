@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
-from .lab import CELLS, NOTEBOOK, Board, Lab, latency
+from .lab import Board, Lab, latency
 
 TARGET, TARGET_POINTS, RIDGE = 0, 1, 4  # traces of the roofline figure
 SLIDERS = ("GB/s", "TFLOP/s", "weights", "sequences")
@@ -83,27 +83,14 @@ def test_the_loop_has_a_curve_of_its_own(lab: Lab, board: Board, capsys: pytest.
         )
 
 
-LIVE = f"{CELLS}.find(c => c.model.sharedModel.source.includes('times = live_curve'))"
+def run_curve(lab: Lab, trials: str, others: str) -> None:
+    """Start the cell of the live curve anew, with another number of passes."""
+    lab.edit(trials, others)
+    lab.start(lab.cell("times = live_curve"))
 
 
-def run_curve(lab: Lab, trials: int) -> int:
-    """Run the cell of the live curve anew, with so many passes; returns its old number while it still runs."""
-    old = lab.page.evaluate(f"{LIVE}.model.executionCount")
-    lab.page.evaluate(
-        f"""trials => {{
-          const cell = {LIVE}, panel = {NOTEBOOK};
-          const source = cell.model.sharedModel.source;
-          cell.model.sharedModel.setSource(source.replace(/TRIALS = \\d+/, 'TRIALS = ' + trials));
-          panel.content.activeCellIndex = panel.content.widgets.indexOf(cell);
-          void window.jupyterapp.commands.execute('notebook:run-cell');
-        }}""",
-        trials,
-    )
-    return old
-
-
-def finished(lab: Lab, old: int, seconds: float = 120) -> None:
-    lab.page.wait_for_function(f"({LIVE}.model.executionCount ?? {old}) !== {old}", timeout=1000 * seconds, polling=100)
+def finished(lab: Lab) -> None:
+    lab.finish(120)
     lab.page.wait_for_timeout(800)
 
 
@@ -114,7 +101,7 @@ def passes(plot: Locator) -> int:
 
 def test_points_appear_one_by_one_and_an_interruption_keeps_them(lab: Lab, board: Board):
     lab.page.evaluate(NOTE_POINTS)
-    old = run_curve(lab, 200)
+    run_curve(lab, "TRIALS = 5", "TRIALS = 200")
     lab.page.wait_for_timeout(500)
     for _ in range(400):
         if passes(curve(lab)) > 60:
@@ -123,13 +110,14 @@ def test_points_appear_one_by_one_and_an_interruption_keeps_them(lab: Lab, board
     seen = lab.page.evaluate("() => { const all = [...window.seen]; delete window.seen; return all; }")
     assert [n for n in seen if 0 < n < 7] and 7 in seen, seen
     assert any(s.endswith("-open") for s in curve(lab).evaluate("gd => gd.data[1].marker.symbol"))
-    lab.page.evaluate(f"{NOTEBOOK}.sessionContext.session.kernel.interrupt()")
-    finished(lab, old)
+    lab.interrupt()
+    finished(lab)
     assert [o for o in lab.outputs() if o["output_type"] == "error"] == []
     assert any("Interrupted" in json.dumps(o) for o in lab.outputs())
     assert curve(lab).evaluate(POINTS)[1] == 7
     assert "of" in sentence(curve(lab))
-    finished(lab, run_curve(lab, 3))
+    run_curve(lab, "TRIALS = 200", "TRIALS = 3")
+    finished(lab)
     assert curve(lab).evaluate(POINTS)[1] == 7
     assert " passes" not in sentence(curve(lab))
     assert not any("Interrupted" in json.dumps(o) for o in lab.outputs())

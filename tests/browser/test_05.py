@@ -12,12 +12,11 @@ from playwright.sync_api import Locator, expect
 
 from speclib.speedup import best_k, speedup
 
-from .lab import CELLS, NOTEBOOK, Board, Lab, latency
+from .lab import Board, Lab, latency
 
 BREAK_EVEN, CEILING, CURVE, BEST, POINTS, RING = 0, 1, 3, 4, 5, 9  # traces of the calculator
 SLIDERS = ("α", "c", "v per draft", "K up to")
 LATENCY = latency(".scatterlayer path.js-line")
-SWEEP = f"{CELLS}.find(c => c.model.sharedModel.source.includes('runs = live_sweep'))"
 # All measured points that any frame has shown, noted in the page itself: asking from outside misses some.
 NOTE_POINTS = """() => {
   window.seen = new Set();
@@ -196,21 +195,14 @@ def test_stills(lab: Lab, fresh: Board, stills: Path):
 def test_points_appear_and_move_run_by_run_and_an_interruption_keeps_them(lab: Lab, board: Board):
     """Last, since it leaves an interrupted sweep behind."""
     lab.page.evaluate(NOTE_POINTS)
-    old = lab.page.evaluate(f"{SWEEP}.model.executionCount")
-    lab.page.evaluate(
-        f"""() => {{
-          const cells = {CELLS}, panel = {NOTEBOOK}, first = cells.findIndex(c => c === {SWEEP});
-          panel.content.activeCellIndex = panel.content.widgets.indexOf(cells[first]);
-          void window.jupyterapp.commands.execute('notebook:run-cell');
-        }}"""
-    )
+    lab.start(lab.cell("runs = live_sweep"))
     lab.page.wait_for_timeout(500)
     for _ in range(600):
         if re.match(r"1[1-9] of 20 runs", sweep(lab).locator(".speclib-progress").inner_text()):
             break
         lab.page.wait_for_timeout(100)
-    lab.page.evaluate(f"{NOTEBOOK}.sessionContext.session.kernel.interrupt()")
-    lab.page.wait_for_function(f"({SWEEP}.model.executionCount ?? {old}) !== {old}", timeout=60_000, polling=100)
+    lab.interrupt()
+    lab.finish(60)
     lab.page.wait_for_timeout(800)
     seen = lab.page.evaluate("() => { const all = [...window.seen]; delete window.seen; return all; }")
     # How many come before the first frame depends on how long the page takes to draw; each run moves a point.
