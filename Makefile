@@ -66,7 +66,9 @@ clean: ## Remove .venv and caches (the model's weights stay in your cache folder
 	@$(if $(PYTHON),$(PYTHON),false) -c '$(FITS)' 2>/dev/null || { echo "The course needs Python 3.11 to 3.14 with\
 	 venv: install one (Debian, Ubuntu: apt install python3-venv) or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	$(PY) -c 'import pip' 2>/dev/null || $(PYTHON) -m venv --clear .venv
-	$(PY) -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PY) -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+	@echo "Compiling the packages on every core, which pip would do on one …"
+	@$(PY) -m compileall -qq -j 0 .venv/lib || true  # a package may ship a file that is no Python, as pip knows
 	@echo '$(CURDIR)' > $@
 
 # A link to the fetched folder: when the cache is emptied it dangles, and make fetches again.

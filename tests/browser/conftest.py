@@ -30,12 +30,17 @@ SETTINGS = {
 }
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What makes the pictures of README and docs checks nothing: it runs only when it is asked for."""
+    makers = [] if KEEP_STILLS else [item for item in items if item.name == "test_stills"]
+    items[:] = [item for item in items if item not in makers]
+    config.hook.pytest_deselected(items=makers)
+
+
 @pytest.fixture(scope="session")
-def stills(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pictures of the page go: beside the README only when they are asked for with SPECLIB_STILLS=1."""
-    if KEEP_STILLS:
-        return ROOT / "docs" / "stills"
-    return tmp_path_factory.mktemp("stills")
+def stills() -> Path:
+    """Where pictures of the page go: beside the README, with SPECLIB_STILLS=1."""
+    return ROOT / "docs" / "stills"
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ LATENCY = latency(".scatterlayer path.js-line")
 
 @pytest.fixture(scope="module")
 def board(lab: Lab) -> Board:
-    lab.read("02_verify_cost")
+    lab.read("02_verify_cost", {"TRIALS = 5": "TRIALS = 2", "trials=3)": "trials=1)"})
     return lab.board()
 
 
@@ -101,10 +101,10 @@ def passes(plot: Locator) -> int:
 
 def test_points_appear_one_by_one_and_an_interruption_keeps_them(lab: Lab, board: Board):
     lab.page.evaluate(NOTE_POINTS)
-    run_curve(lab, "TRIALS = 5", "TRIALS = 200")
+    run_curve(lab, "TRIALS = 2", "TRIALS = 200")
     lab.page.wait_for_timeout(500)
     for _ in range(400):
-        if passes(curve(lab)) > 60:
+        if passes(curve(lab)) > 20:
             break
         lab.page.wait_for_timeout(60)
     seen = lab.page.evaluate("() => { const all = [...window.seen]; delete window.seen; return all; }")
@@ -116,7 +116,7 @@ def test_points_appear_one_by_one_and_an_interruption_keeps_them(lab: Lab, board
     assert any("Interrupted" in json.dumps(o) for o in lab.outputs())
     assert curve(lab).evaluate(POINTS)[1] == 7
     assert "of" in sentence(curve(lab))
-    run_curve(lab, "TRIALS = 200", "TRIALS = 3")
+    run_curve(lab, "TRIALS = 200", "TRIALS = 1")
     finished(lab)
     assert curve(lab).evaluate(POINTS)[1] == 7
     assert " passes" not in sentence(curve(lab))
@@ -197,4 +197,3 @@ def test_stills(lab: Lab, board: Board, stills: Path):
     for theme, end in (("JupyterLab Dark", "_dark"), ("JupyterLab Light", "")):
         lab.theme(theme)
         board.box.locator(".widget-vbox").first.screenshot(path=stills / f"02_roofline{end}.png", scale="css")
-        assert (stills / f"02_roofline{end}.png").stat().st_size > 10_000
