@@ -135,6 +135,7 @@ def default_dtype(device: torch.device | str) -> tuple[torch.dtype, str]:
     if kind == "cuda":
         return torch.bfloat16, "a CUDA device"
     # The instructions themselves: oneDNN's own check passes on CPUs where it can only emulate them.
+    # There a token takes less time than in fp32, but a prompt several times as long (results/verify-cost-zen3-*).
     flags = torch.cpu.get_capabilities() if kind == "cpu" else {}
     for flag in ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16"):
         if flags.get(flag):

@@ -37,13 +37,32 @@ def test_its_figures_are_those_of_the_records():
         assert [f"{entries[name].level(users)['tokens_per_second']:.1f}" for users in (1, 16)] == speeds
 
 
-@pytest.mark.parametrize(("name", "mkl"), [("zen3", "AUTO"), ("zen3-mkl-default", None)])
-def test_without_bf16_its_figures_are_those_of_the_records(name, mkl):
-    record = records.read(records.RESULTS / f"sweep-{name}-smol-float32.json", "sweep")
+def on_zen3(kind, dtype, name="zen3"):
+    return records.read(records.RESULTS / f"{kind}-{name}-smol-{dtype}.json", kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "mkl"),
+    [("zen3", "float32", "AUTO"), ("zen3-mkl-default", "float32", None), ("zen3", "bfloat16", "AUTO")],
+)
+def test_without_bf16_instructions_its_figures_are_those_of_the_records(name, dtype, mkl):
+    record = on_zen3("sweep", dtype, name)
     ks, speedups = zip(*((row["K"], f"{row['speedup']:.2f}") for row in record["rows"] if row["K"]), strict=True)
     said = f"K = {', '.join(map(str, ks))} gave {', '.join(speedups[:-1])} and {speedups[-1]} ×"
-    assert (record["dtype"], record["machine"]["mkl_cbwr"]) == ("float32", mkl)
+    assert (record["dtype"], record["machine"]["mkl_cbwr"]) == (dtype, mkl)
     assert said in " ".join(README.split())
+
+
+def test_it_says_which_precision_writes_fastest_there():
+    (bf16, *_), (fp32, *drafted) = (on_zen3("sweep", dtype)["rows"] for dtype in ("bfloat16", "float32"))
+    plain, slow = bf16["tokens_per_second"], fp32["tokens_per_second"]
+    best = max(row["tokens_per_second"] for row in drafted)
+    words = " ".join(README.split())
+    assert f"wrote {plain:.1f} tokens/s plainly; in fp32 it had written {slow:.1f}, and {best:.1f} with" in words
+    assert slow < best < plain
+    passes = [on_zen3("verify-cost", dtype)["models"]["target"]["verify"][-1] for dtype in ("bfloat16", "float32")]
+    assert [one["n"] for one in passes] == [64, 64]
+    assert f"took {passes[0]['median'] / passes[1]['median']:.1f} times as long" in words
 
 
 def test_it_shows_what_make_lab_opens():
