@@ -34,3 +34,10 @@ def all_threads() -> Iterator[None]:
     torch.set_num_threads(ALL_THREADS)
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever pair or precision the shell of who runs the tests has chosen."""
+    for name in ("SPECLIB_PAIR", "SPECLIB_DTYPE"):
+        monkeypatch.delenv(name, raising=False)

@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from speclib import weights
+from speclib import shapes, weights
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 MERGES = (("e", "r"), ("Ġ", "q"), ("o", "w"), ("r", "o"))
@@ -61,3 +61,12 @@ def save(folder: Path, tokenizer=None, **llama) -> str:
         tiny_llama(**({"vocab": 320} | llama)).save_pretrained(folder)
     (tokenizer or tiny_tokenizer()).save_pretrained(folder)
     return str(folder)
+
+
+def small_shape(monkeypatch):
+    """The shape `smol`, made small, and a pair `both` of two such."""
+    kind, values = shapes.SHAPES["smol"]
+    values = values | {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2}
+    values |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "max_position_embeddings": 256}
+    monkeypatch.setitem(shapes.SHAPES, "smol", (kind, values))
+    monkeypatch.setitem(shapes.PAIRS, "both", ("smol", "smol"))
