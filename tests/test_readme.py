@@ -14,6 +14,7 @@ from speclib.toy import TableLM
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+WORDS = " ".join(README.split())  # wherever its lines end
 
 
 def shown():
@@ -50,19 +51,18 @@ def test_without_bf16_instructions_its_figures_are_those_of_the_records(name, dt
     ks, speedups = zip(*((row["K"], f"{row['speedup']:.2f}") for row in record["rows"] if row["K"]), strict=True)
     said = f"K = {', '.join(map(str, ks))} gave {', '.join(speedups[:-1])} and {speedups[-1]} ×"
     assert (record["dtype"], record["machine"]["mkl_cbwr"]) == (dtype, mkl)
-    assert said in " ".join(README.split())
+    assert said in WORDS
 
 
 def test_it_says_which_precision_writes_fastest_there():
     (bf16, *_), (fp32, *drafted) = (on_zen3("sweep", dtype)["rows"] for dtype in ("bfloat16", "float32"))
     plain, slow = bf16["tokens_per_second"], fp32["tokens_per_second"]
     best = max(row["tokens_per_second"] for row in drafted)
-    words = " ".join(README.split())
-    assert f"wrote {plain:.1f} tokens/s plainly; in fp32 it had written {slow:.1f}, and {best:.1f} with" in words
+    assert f"wrote {plain:.1f} tokens/s plainly; in fp32 it had written {slow:.1f}, and {best:.1f} with" in WORDS
     assert slow < best < plain
     passes = [on_zen3("verify-cost", dtype)["models"]["target"]["verify"][-1] for dtype in ("bfloat16", "float32")]
     assert [one["n"] for one in passes] == [64, 64]
-    assert f"took {passes[0]['median'] / passes[1]['median']:.1f} times as long" in words
+    assert f"took {passes[0]['median'] / passes[1]['median']:.1f} times as long" in WORDS
 
 
 def test_it_shows_what_make_lab_opens():

@@ -31,7 +31,7 @@ SETTINGS = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What makes the pictures of README and docs checks nothing: it runs only when it is asked for."""
+    """The pictures of README and docs are made only when they are asked for: what they show is tested beside."""
     makers = [] if KEEP_STILLS else [item for item in items if item.name == "test_stills"]
     items[:] = [item for item in items if item not in makers]
     config.hook.pytest_deselected(items=makers)

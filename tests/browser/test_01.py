@@ -153,4 +153,5 @@ def test_stills(lab: Lab, board: Board, stills: Path):
     for theme, name in (("JupyterLab Dark", "01_next_token_dark.png"), ("JupyterLab Light", "01_next_token.png")):
         lab.theme(theme)
         board.box.locator(".widget-vbox").first.screenshot(path=stills / name, scale="css")
+        assert (stills / name).stat().st_size > 10_000
     lab.page.screenshot(path=stills / "01_distributions.png")

@@ -197,3 +197,4 @@ def test_stills(lab: Lab, board: Board, stills: Path):
     for theme, end in (("JupyterLab Dark", "_dark"), ("JupyterLab Light", "")):
         lab.theme(theme)
         board.box.locator(".widget-vbox").first.screenshot(path=stills / f"02_roofline{end}.png", scale="css")
+        assert (stills / f"02_roofline{end}.png").stat().st_size > 10_000

@@ -227,3 +227,4 @@ def test_stills(notebook: Lab, board: Board, broken: Board, stills: Path):
             notebook.theme(theme)
             one.box.scroll_into_view_if_needed()
             one.box.locator(".widget-vbox").first.screenshot(path=stills / (name + ending), scale="css")
+            assert (stills / (name + ending)).stat().st_size > 10_000

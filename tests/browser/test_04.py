@@ -303,5 +303,6 @@ def test_stills(lab: Lab, board: Board, stills: Path):
         for number, name in enumerate(("toy", "proof", "counts")):
             file = stills / f"04_{name}{end}.png"
             output(lab, number).locator(".widget-vbox").first.screenshot(path=file, scale="css")
+            assert file.stat().st_size > 10_000
     board.box.scroll_into_view_if_needed()
     lab.page.screenshot(path=stills / "04_sampling_proof.png")

@@ -188,6 +188,7 @@ def test_stills(lab: Lab, fresh: Board, stills: Path):
     for theme, end in (("JupyterLab Dark", "_dark"), ("JupyterLab Light", "")):
         lab.theme(theme)
         fresh.box.locator(".widget-vbox").first.screenshot(path=stills / f"05_calculator{end}.png", scale="css")
+        assert (stills / f"05_calculator{end}.png").stat().st_size > 10_000
     sweep(lab).locator(".widget-vbox").first.screenshot(path=stills / "05_sweep.png", scale="css")
 
 

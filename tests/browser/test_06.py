@@ -197,3 +197,4 @@ def test_stills(lab: Lab, board: Board, stills: Path):
         lab.theme(theme)
         board.box.scroll_into_view_if_needed()
         board.box.locator(".widget-vbox").first.screenshot(path=stills / ("06_lookup" + ending), scale="css")
+        assert (stills / ("06_lookup" + ending)).stat().st_size > 10_000

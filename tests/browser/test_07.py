@@ -17,7 +17,7 @@ OUTPUT = ".jp-OutputArea-output"
 
 @pytest.fixture(scope="module")
 def notebook(lab: Lab) -> Lab:
-    lab.read("07_serve_and_bench", {"Load((1, 16) if slow else (1, 4, 16), n=16": "Load((1, 4), n=4"})
+    lab.read("07_serve_and_bench", {"(1, 16) if in_fp32 else (1, 4, 16), n=16": "(1, 4), n=4"})
     return lab
 
 
@@ -191,6 +191,7 @@ def test_stills(notebook: Lab, chat: Board, load: Board, batch: Board, stills: P
             board.box.scroll_into_view_if_needed()
             path = stills / f"07_{name}{end}.png"
             board.box.locator(".widget-vbox").first.screenshot(path=path, scale="css")
+            assert path.stat().st_size > 10_000
     load.box.scroll_into_view_if_needed()
     notebook.page.screenshot(path=stills / "07_serve_and_bench.png")
 
