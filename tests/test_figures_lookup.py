@@ -8,12 +8,12 @@ import time
 
 import plotly.graph_objects as go
 import pytest
-from boards import accepted, controls
+from boards import controls
 
 from speclib.decode import Round, Stats, Stop, decode
 from speclib.drafters import LookupDrafter, lookup_draft
 from speclib.figures import lookup
-from speclib.figures.lookup import lookup_figure
+from speclib.figures.lookup import lookup_html
 from speclib.figures.lookup_board import LEFTMOST, RECENT, LookupBoard
 from speclib.figures.lookup_kinds import kinds_figure
 from speclib.figures.lookup_rounds import leftmost_draft, locate, rounds_of, tokens_per_round
@@ -36,31 +36,26 @@ def token_text(i):
     return f" t{i}" if i else " <b>&"
 
 
-def drawn(fig):
-    go.Figure(fig)  # every property is one that plotly has
-    return fig["data"][0]
+def tokens(page):
+    """The tokens of a page with what they are."""
+    return [(text, kind) for kind, text in re.findall(r'<span class="(\w+)"[^>]*>(.*?)</span>', page)]
 
 
-def kinds(fig):
-    """The tokens of a figure with what they are, recognised by their looks.
-
-    The match has those of the text's end, and a bonus those of a fix: words tell them apart.
-    """
-    cells, marker = drawn(fig), drawn(fig)["marker"]
-    keys = zip(marker["color"], marker["line"]["color"], marker["line"]["width"], strict=True)
-    of_text = ("text", "copied", "suffix", "source")
-    return [
-        (text, next(k for k, look in lookup._LOOKS.items() if look[:3] == key and (k in of_text) == (high == 18)))
-        for text, key, high in zip(cells["text"], keys, cells["width"], strict=True)
-    ]
+def labels(page):
+    """The small words below the tokens, row by row."""
+    return re.findall(r"<small[^>]*>(.*?)</small>", page)
 
 
-def labels(fig):
-    return list(fig["data"][1]["text"])
+def lines(page):
+    """The rows of a page, each with the widths of its tokens and with what is below them: (from, to) of each."""
+    for row in re.findall(r'<div class="line">(.*?)</div>', page):
+        below = re.findall(r'<small style="left: ([\d.]+)px">(.*?)</small>', row)
+        wide = [float(x) for x in re.findall(r'<span [^>]*style="width: ([\d.]+)px"', row)]
+        yield row, wide, [(float(x), float(x) + lookup.SMALL * len(text)) for x, text in below]
 
 
-def sentence(fig):
-    return re.sub(r"<br>", " ", fig["layout"]["annotations"][0]["text"])
+def sentence(page):
+    return re.sub(r"<br>", " ", re.search(r'<div class="head"[^>]*>(.*?)</div>', page)[1])
 
 
 # --- the rounds ---------------------------------------------------------------------------------------------
@@ -114,34 +109,34 @@ def test_the_leftmost_match_is_another_one_and_only_for_comparison():
 
 
 def test_the_end_the_match_and_what_followed_are_marked():
-    fig = lookup_figure(WORDS, 2, 0, ["three", "nine"])
-    assert kinds(fig) == [
-        ("one", "suffix"), ("two", "suffix"), ("three", "source"), ("nine", "source"), ("one", "suffix"),
+    page = lookup_html(WORDS, 2, 0, ["three", "nine"])
+    assert tokens(page) == [
+        ("one", "match"), ("two", "match"), ("three", "source"), ("nine", "source"), ("one", "suffix"),
         ("two", "suffix"), ("three", "draft"), ("nine", "draft"),
     ]  # fmt: skip
-    assert labels(fig) == ["match", "what followed", "last 2", "? draft", "? draft"]
+    assert labels(page) == ["match", "what followed", "last 2", "? draft", "? draft"]
 
 
 def test_a_verdict_is_told_in_words_and_struck_through():
-    fig = lookup_figure(WORDS, 2, 0, ["three", "nine", "one"], 1, "fix", "four", copied={4})
-    assert kinds(fig)[-4:] == [
+    page = lookup_html(WORDS, 2, 0, ["three", "nine", "one"], 1, "fix", "four", copied={4})
+    assert tokens(page)[-4:] == [
         ("three", "kept"), ("<s>nine</s>", "rejected"), ("<s>one</s>", "unchecked"), ("four", "fix"),
     ]  # fmt: skip
-    assert labels(fig)[-4:] == ["✓ kept", "✗ rejected", "– unchecked", "+ fix"]
-    full = lookup_figure(WORDS, 2, 0, ["three", "nine"], 2, "bonus", "one")
-    assert [kind for _, kind in kinds(full)[-3:]] == ["kept", "kept", "fix"] and labels(full)[-1] == "★ bonus"
+    assert labels(page)[-4:] == ["✓ kept", "✗ rejected", "– unchecked", "+ fix"]
+    full = lookup_html(WORDS, 2, 0, ["three", "nine"], 2, "bonus", "one")
+    assert [kind for _, kind in tokens(full)[-3:]] == ["kept", "kept", "bonus"] and labels(full)[-1] == "★ bonus"
 
 
 def test_a_miss_and_a_plain_step():
-    assert "nothing: a miss" in labels(lookup_figure(WORDS[:3], 0, None))
-    plain = lookup_figure(WORDS[:3], 0, None, (), 0, "plain", "nine")
-    assert kinds(plain)[-1] == ("nine", "plain") and labels(plain) == ["· plain"]
+    assert "nothing: a miss" in lookup_html(WORDS[:3], 0, None)
+    plain = lookup_html(WORDS[:3], 0, None, (), 0, "plain", "nine")
+    assert tokens(plain)[-1] == ("nine", "plain") and labels(plain) == ["· plain"]
 
 
 def test_the_end_of_the_text_wins_where_it_overlaps_the_match():
-    fig = lookup_figure(["a", "a", "a", "a"], 3, 0, ["a"])
-    assert [kind for _, kind in kinds(fig)] == ["suffix", "suffix", "suffix", "suffix", "draft"]
-    assert labels(fig)[:2] == ["match", "last 3"]
+    page = lookup_html(["a", "a", "a", "a"], 3, 0, ["a"])
+    assert [kind for _, kind in tokens(page)] == ["match", "suffix", "suffix", "suffix", "draft"]
+    assert labels(page)[:2] == ["match", "last 3"]
 
 
 @pytest.mark.parametrize("length", [1, 30, 150, 400])
@@ -149,21 +144,20 @@ def test_the_end_of_the_text_wins_where_it_overlaps_the_match():
 def test_long_texts_show_the_match_and_the_end_within_the_frame(length, where):
     words = [f"word{i}" for i in range(length)]
     match = int(where * (length - 2)) if length > 2 else None
-    fig = lookup_figure(words, 1, match, words[:9], 9, "bonus", "x")
-    cells = drawn(fig)
-    shown = [w for w, kind in kinds(fig) if kind in ("text", "source", "suffix")]
+    page = lookup_html(words, 1, match, words[:9], 9, "bonus", "x")
+    shown = [w for w, kind in tokens(page) if kind in ("text", "match", "source", "suffix")]
     assert words[-1] in shown and (match is None or {words[match], words[match + 1]} <= set(shown))
-    rows = sorted({y for y, high in zip(cells["y"], cells["width"], strict=True) if high == lookup.CELL})
-    assert len(rows) <= lookup.ROWS
-    assert ("⋯" in labels(fig)) == (len(shown) < length)
-    right = max(base + x for base, x in zip(cells["base"], cells["x"], strict=True))
-    assert right <= lookup.INNER + lookup.GAP
-    low = fig["layout"]["yaxis"]["range"][0]
-    assert max(y + high / 2 for y, high in zip(cells["y"], cells["width"], strict=True)) <= low
-    assert max(fig["data"][1]["y"]) <= low
-    for y in set(cells["y"]):  # no token covers another
-        row = sorted((b, x) for b, x, at in zip(cells["base"], cells["x"], cells["y"], strict=True) if at == y)
-        assert all(b + x <= following[0] for (b, x), following in itertools.pairwise(row))
+    assert ("⋯" in page) == (len(shown) < length)
+    strip = page.index('class="part proposed"')
+    assert len(list(lines(page[:strip]))) <= lookup.ROWS and len(list(lines(page[strip:]))) <= 2
+    for _, wide, below in lines(page):
+        assert sum(wide) + lookup.GAP * (len(wide) - 1) <= lookup.INNER
+        assert all(right <= left for (_, right), (left, _) in itertools.pairwise(below))  # no word covers another
+
+
+def test_a_token_is_as_wide_as_its_letters_whatever_they_are_in_html():
+    plain, marked = (next(lines(lookup_html([w, "x"], 1, None)))[1] for w in ("a", "&lt;"))
+    assert plain == marked
 
 
 def test_every_step_of_a_generation_can_be_drawn_and_says_its_round():
@@ -173,25 +167,25 @@ def test_every_step_of_a_generation_can_be_drawn_and_says_its_round():
         rounds = rounds_of(prompt, text[5:], k, n)
         heights = set()
         for step in range(steps(rounds)):
-            fig = lookup_step(text, rounds, step, token_text, n)
+            page = lookup_step(text, rounds, step, token_text, n)
             number, phase = divmod(step, 2)
-            assert sentence(fig).startswith(f"<b>Round {number + 1} of {len(rounds)} · {PHASES[phase]}.</b>")
-            assert "<b>&" not in "".join(drawn(fig)["text"])  # a token's text is no markup
-            heights.add(fig["layout"]["height"])
+            assert sentence(page).startswith(f"<b>Round {number + 1} of {len(rounds)} · {PHASES[phase]}.</b>")
+            assert "<b>&" not in page.split("</style>")[1]  # a token's text is no markup
+            heights.add(re.search(r"min-height: (\d+)px\"", page)[1])
             r = rounds[number]
-            strip = [kind for _, kind in kinds(fig)[-len(r.drafts) - phase :]] if r.drafts else []
+            strip = [kind for _, kind in tokens(page)[-len(r.drafts) - phase :]] if r.drafts else []
             if phase:
                 assert strip.count("kept") == r.accepted
             else:
                 assert strip == ["draft"] * len(r.drafts)
         assert len(heights) == 1  # the page below does not jump
-    assert f"AL {tokens_per_round(rounds):.2f}" in fig["layout"]["annotations"][1]["text"]
+    assert f"AL {tokens_per_round(rounds):.2f}" in page
 
 
 def test_the_sentence_says_how_far_back_and_what_was_not_found():
     text = [1, 2, 3, 9, 7, 2, 3, 9, 8]
-    fig = lookup_step(text, rounds_of(text[:7], text[7:], 2, 4), 0, token_text, 4)
-    assert "The last 2 tokens stood in the text before, 4 places back (of 3 … 4 there is no match)" in sentence(fig)
+    page = lookup_step(text, rounds_of(text[:7], text[7:], 2, 4), 0, token_text, 4)
+    assert "The last 2 tokens stood in the text before, 4 places back (of 3 … 4 there is no match)" in sentence(page)
     miss = lookup_step([1, 2, 3, 4], rounds_of([1, 2], [3, 4], 2, 3), 0, token_text, 3)
     assert "Not even the last token" in sentence(miss)
     last = lookup_step([1, 1, 1], rounds_of([1, 1], [1], 2, 3), 0, token_text, 3)
@@ -224,14 +218,14 @@ def test_the_text_is_written_once_and_settings_find_other_rounds(board, written)
             for match in (LEFTMOST, RECENT):
                 board.n.value, board.k.value, board.match.value = n, k, match
                 assert board.step.max == steps(board.rounds) - 1
-                assert board.shown == lookup_step(
+                assert board.page.value == lookup_step(
                     [*board._texts["0 1 2 0 1"][0], *board._texts["0 1 2 0 1"][1]],
                     board.rounds,
                     board.step.value,
                     token_text,
                     n,
                 )
-                shown.add((len(board.rounds), str(board.shown["data"][0]["text"])))
+                shown.add((len(board.rounds), str(tokens(board.page.value))))
     assert len(shown) > 3 and written == ["0 1 2 0 1"]
 
 
@@ -250,8 +244,8 @@ def test_steps_change_the_live_figure(board):
     texts = set()
     for step in range(board.step.max + 1):
         board.step.value = step
-        texts.add(board.shown["layout"]["annotations"][0]["text"])
-        assert accepted(board)
+        texts.add(sentence(board.page.value))
+    assert board.error.value == ""
     assert len(texts) == steps(board.rounds)
 
 
@@ -259,10 +253,10 @@ def test_another_prompt_begins_at_its_first_round_and_an_empty_one_is_refused(bo
     board.step.value = board.step.max
     board.prompt.value = "3 2 3 2"
     assert written[-1] == "3 2 3 2" and board.step.value == 0
-    before = board.shown
+    before = board.page.value
     with pytest.raises(ValueError, match="the prompt is empty"):
         board.prompt.value = "  "
-    assert "the prompt is empty" in board.error.value and board.shown == before
+    assert "the prompt is empty" in board.error.value and board.page.value == before
     board.prompt.value = "0 1 2 0 1"
     assert board.error.value == "" and len(written) == 2
 
@@ -302,6 +296,10 @@ def raced(seconds_of, ks=(2,)):
                 yield Run(f"{kind}-1", kind, name, k, Stats(rounds))
 
 
+def said(fig):
+    return fig["layout"]["annotations"][0]["text"]
+
+
 def test_bars_are_the_rows_speedups_and_a_record_is_drawn_beside_them():
     chat, rename = {"plain": (1.0, 0), "lookup": (1.25, 0)}, {"plain": (1.0, 0), "lookup": (1.0, 2)}
     here = by_kind(raced({"chat": chat, "rename": rename}))
@@ -311,9 +309,9 @@ def test_bars_are_the_rows_speedups_and_a_record_is_drawn_beside_them():
     assert bars["x"] == pytest.approx([0.8, 3.0]) and diamonds["x"] == [None, None]
     assert words["text"] == ["0.80× · AL 1.00", "3.00× · AL 3.00"]
     assert fig["layout"]["yaxis"]["ticktext"] == ["chat · lookup", "rename · lookup"]
-    assert "recorded" not in sentence(fig)
+    assert "recorded" not in said(fig)
     then = by_kind(raced({"rename": {"plain": (2.0, 0), "lookup": (2.0, 3)}}, ks=(2, 4)))
     fig = kinds_figure(here, then)
-    assert fig["data"][2]["x"] == [None, pytest.approx(4.0)] and "recorded, 1 prompts" in sentence(fig)
+    assert fig["data"][2]["x"] == [None, pytest.approx(4.0)] and "recorded, 1 prompts" in said(fig)
     other_k = by_kind(raced({"rename": {"plain": (2.0, 0), "lookup": (2.0, 3)}}, ks=(4,)))
     assert kinds_figure(here, other_k)["data"][2]["x"] == [None, None]

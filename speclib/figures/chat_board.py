@@ -74,7 +74,7 @@ class ChatBoard(PageBoard):
     Taught in notebook 07_serve_and_bench, section 'Side by side'.
     """
 
-    HEIGHT = 290
+    height = 290
 
     def __init__(self, server: bench.Server, prompt: str, *, drafter: str = "model", k: int = 4, tokens: int = 32):
         self.server, self.task = server, None

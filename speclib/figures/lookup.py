@@ -1,85 +1,85 @@
-"""F7: a text as rows of tokens, where lookup found its end before, and what it proposed from there."""
+"""F7: a text as rows of tokens, where lookup found its end before, and what it proposed from there; a page of HTML."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from speclib.figures import style
-from speclib.figures.style import AMBER, BLUE, CLEAR, GREY, INK, OUT, ROLES, Figure, axis, bar, note, scatter, tint
+from speclib.figures.style import AMBER, BLUE, CLEAR, GREY, OUT, PAGE_INK, ROLES, SOFT_INK, tint
 
 ROWS = 12  # of the text that are shown at most; of a longer one, those around the match and the end
 
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 LEFT, INNER = 84, style.WIDTH - 84 - 14
 CHAR, PAD, GAP = 6.65, 9, 2  # pixels: a letter at 11 px, the room around a word, between two words
-PITCH, CELL, STRIP = 30, 18, 22
+SMALL, LEAST = 5.6, 66  # a letter of the words below; the least width of a proposed token, which has such a word
+PITCH, CELL, STRIP = 30, 18, 22  # from row to row; a token's height in the text, and among the proposed
 
-# What a token can be: fill, border, its width, and the word below it, so that no colour stands alone.
+
+class _Look(NamedTuple):
+    fill: str
+    border: str
+    word: str
+
+
+# What a token can be, and the word below it, so that no colour stands alone.
 _LOOKS = {
-    "text": (CLEAR, tint(GREY, 0.35), 1, ""),
-    "copied": (tint(BLUE, 0.16), tint(BLUE, 0.5), 1, ROLES["kept"].mark),
-    "match": (CLEAR, INK, 2.5, "match"),
-    "source": (tint(AMBER, 0.2), AMBER, 1.5, "what followed"),
-    "suffix": (CLEAR, INK, 2.5, "last {n}"),
+    "text": _Look(CLEAR, f"1px solid {tint(GREY, 0.35)}", ""),
+    "copied": _Look(tint(BLUE, 0.16), f"1px solid {tint(BLUE, 0.5)}", ROLES["kept"].mark),
+    "match": _Look(CLEAR, f"2.5px solid {PAGE_INK}", "match"),
+    "source": _Look(tint(AMBER, 0.2), f"1.5px solid {AMBER}", "what followed"),
+    "suffix": _Look(CLEAR, f"2.5px solid {PAGE_INK}", "last {n}"),
 }
 _LOOKS |= {
-    kind: (role.fill, role.colour, 1 if kind == "unchecked" else 2, f"{role.mark} {kind}")
+    kind: _Look(
+        role.fill, f"{3 if role.border == 'double' else 2}px {role.border} {role.colour}", f"{role.mark} {kind}"
+    )
     for kind, role in ROLES.items()
 }
 
+CSS = f"""<style>
+.sl-look {{ font: 13px/1.4 {style.FONT}; color: {PAGE_INK}; width: {style.WIDTH}px; box-sizing: border-box; }}
+.sl-look .head {{ min-height: 37px; margin: 6px 0 8px; }}
+.sl-look .part {{ position: relative; padding-left: {LEFT}px; }}
+.sl-look .proposed {{ border-top: 1px dotted {OUT}; padding-top: 10px; min-height: {2 * PITCH + 20}px; }}
+.sl-look .name {{ position: absolute; left: 0; width: {LEFT - 10}px; text-align: right; }}
+.sl-look .line {{ position: relative; display: flex; gap: {GAP}px; height: {PITCH}px; }}
+.sl-look .proposed .line {{ height: {PITCH + 10}px; }}
+.sl-look .line span {{ display: flex; align-items: center; justify-content: center; box-sizing: border-box; flex: none;
+  height: {CELL}px; font: 11px {MONO}; white-space: pre; overflow: hidden; }}
+.sl-look .proposed span {{ height: {STRIP}px; }}
+.sl-look small {{ position: absolute; top: {CELL}px; font-size: 10px; white-space: pre; }}
+.sl-look .proposed small {{ top: {STRIP + 1}px; }}
+.sl-look .foot {{ color: {SOFT_INK}; }}
+{" ".join(f".sl-look .line .{k} {{ background: {look.fill}; border: {look.border}; }}" for k, look in _LOOKS.items())}
+</style>"""
 
-class _Cells:
-    """The tokens of a figure with their places, in pixels, and the small words below them."""
+
+class _Line:
+    """One row of tokens, and the small words below them."""
 
     def __init__(self) -> None:
-        self.cells: list[tuple[float, float, float, float, str, str, str]] = []
-        self.labels: list[tuple[float, float, str]] = []
+        self.right = self.free = 0.0
+        self.parts: list[str] = []
 
-    def put(self, x: float, y: float, height: float, word: str, kind: str, hint: str = "") -> float:
-        """Add a token whose left edge is at x; returns where the next one begins."""
-        wide = _wide(word) if height == CELL else max(_wide(word), 66)
-        self.cells.append((x, y, wide, height, word, kind, hint))
-        return x + wide + GAP
+    def put(self, word: str, kind: str, below: str = "", least: int = 0, hint: str = "") -> None:
+        """Add a token; below: to the right of what stands below already."""
+        wide = max(_wide(word), least)
+        if below:
+            at = max(self.right, self.free)
+            self.free = at + SMALL * len(below) + 5
+            self.parts.append(f'<small style="left: {at:.1f}px">{below}</small>')
+        word = f"<s>{word}</s>" if kind in ("rejected", "unchecked") else word
+        self.parts.append(f'<span class="{kind}" style="width: {wide:.1f}px" title="{hint}">{word}</span>')
+        self.right += wide + GAP
 
-    def label(self, x: float, y: float, text: str) -> None:
-        """Put a small word below a place, to the right of what stands in that line already."""
-        free = max((at + 5.6 * len(t) + 5 for at, line, t in self.labels if line == y), default=0.0)
-        self.labels.append((max(x, free), y, text))
-
-    def traces(self) -> list[dict]:
-        x, y, wide, high, words, kinds, hints = ([*column] for column in zip(*self.cells, strict=True))
-        fill, line, width, _ = ([*column] for column in zip(*(_LOOKS[k] for k in kinds), strict=True))
-        struck = [f"<s>{w}</s>" if k in ("rejected", "unchecked") else w for w, k in zip(words, kinds, strict=True)]
-        tokens = bar(
-            orientation="h",
-            base=x,
-            x=wide,
-            y=y,
-            width=high,
-            text=struck,
-            textposition="inside",
-            insidetextanchor="middle",
-            textangle=0,
-            constraintext="none",
-            textfont={"family": MONO, "size": 11, "color": INK},
-            marker={"color": fill, "line": {"color": line, "width": width}},
-            customdata=hints,
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-        small = scatter(
-            x=[at for at, _, _ in self.labels],
-            y=[line for _, line, _ in self.labels],
-            text=[text for _, _, text in self.labels],
-            mode="text",
-            textposition="middle right",
-            textfont={"size": 10, "color": INK},
-            hoverinfo="skip",
-        )
-        return [tokens, small]
+    def __str__(self) -> str:
+        return f'<div class="line">{"".join(self.parts)}</div>'
 
 
-def lookup_figure(
+def lookup_html(
     words: Sequence[str],
     n: int,
     match: int | None,
@@ -93,58 +93,47 @@ def lookup_figure(
     rows: int = ROWS,
     sentence: str = "",
     foot: str = "",
-) -> Figure:
+) -> str:
     """One round of lookup: the text with its end and the match marked, and below what was proposed.
 
-    words: the text's tokens as labels. n: how many of the last ones were looked for; match: where they began before,
-    None on a miss. proposed: the drafts. kept: how many the target kept, None before it was asked; last: what came
-    behind them, "fix", "bonus" or "plain", and token its label. copied: places of the text that were kept drafts.
-    answer: where the answer begins. rows: how many rows of text there is room for. sentence, foot: above and below.
-    Taught in notebook 06_lookup, section 'Drag it: where drafts are found'.
+    words: the text's tokens as labels, safe in HTML. n: how many of the last ones were looked for; match: where they
+    began before, None on a miss. proposed: the drafts. kept: how many the target kept, None before it was asked; last:
+    what came behind them, "fix", "bonus" or "plain", and token its label. copied: places of the text that were kept
+    drafts. answer: where the answer begins. rows: how many rows of text there is room for. sentence, foot: above and
+    below. Taught in notebook 06_lookup, section 'Drag it: where drafts are found'.
     """
-    cells, marks = _Cells(), _marks(len(words), n, match, len(proposed), copied)
-    lines = _wrap([_wide(w) for w in words])
-    here = None if match is None else next(i for i, (a, b) in enumerate(lines) if a <= match < b)
-    y, said = CELL / 2 + 2, ""
-    for line in _visible(len(lines), here, rows):
-        if line is None:
-            cells.label(0, y, "⋯")
-        else:
-            x = 0.0
-            for i in range(*lines[line]):
-                kind, at = marks.get(i, "text"), x
-                x = cells.put(at, y, CELL, words[i], kind, f"{words[i]}: token {i + 1} of the text")
-                name = "answer ▸" if i == answer and kind in ("text", "copied") else _LOOKS[kind][3].format(n=n)
-                if name and (kind == "copied" or name != said):
-                    cells.label(at, y + CELL / 2 + 7, name)
-                said = name
-        y += PITCH
-    bottom = y = rows * PITCH + CELL / 2 + 18
-    x = 0.0
+    marks = _marks(len(words), n, match, len(proposed), copied)
+    spans = _wrap([_wide(w) for w in words])
+    here = None if match is None else next(i for i, (a, b) in enumerate(spans) if a <= match < b)
+    lines, said = [], ""
+    for row in _visible(len(spans), here, rows):
+        line = _Line()
+        if row is None:
+            line.parts.append("⋯")
+        for i in range(*spans[row]) if row is not None else ():
+            kind = marks.get(i, "text")
+            name = "answer ▸" if i == answer and kind in ("text", "copied") else _LOOKS[kind].word.format(n=n)
+            line.put(
+                words[i], kind, name if kind == "copied" or name != said else "", hint=f"token {i + 1} of the text"
+            )
+            said = name
+        lines.append(line)
+    strip = [_Line()]
     for word, kind in _judged(proposed, kept, last, token):
-        if x + max(_wide(word), 66) > INNER:
-            x, y = 0.0, y + PITCH + 10
-        cells.label(x, y + STRIP / 2 + 7, _LOOKS[kind][3])
-        x = cells.put(x, y, STRIP, word, kind, f"{word}: {_LOOKS[kind][3]}")
-    if not x:
-        cells.label(0, y, "nothing: a miss")
-    height = bottom + 2 * PITCH + 20
-    names = {"tickvals": [CELL / 2 + 2, bottom], "ticktext": ["text", "proposed" if kept is None else "judged"]}
-    blank = {"showgrid": False}
-    return style.figure(
-        cells.traces(),
-        int(height) + 62 + 30,
-        sentence,
-        margin={"l": LEFT, "r": 14, "t": 62, "b": 30},
-        barmode="overlay",
-        xaxis=axis(range=[0, INNER], showticklabels=False, **blank),
-        yaxis=axis(range=[height, 0], **names, **blank),
-        shapes=[_divider(bottom - STRIP / 2 - 10)],
-        annotations=[
-            note(sentence, x=0, y=1, xanchor="left", yanchor="bottom", xshift=12 - LEFT, yshift=6),
-            note(foot, x=0, y=0, xanchor="left", yanchor="top", xshift=12 - LEFT, yshift=-4),
-        ],
-    )
+        if strip[-1].right + max(_wide(word), LEAST) > INNER:
+            strip.append(_Line())
+        strip[-1].put(word, kind, _LOOKS[kind].word, LEAST)
+    if not strip[0].parts:
+        strip[0].parts.append("nothing: a miss")
+    text = _part("text", "text", lines, f"min-height: {rows * PITCH + 6}px")
+    below = _part("proposed", "proposed" if kept is None else "judged", strip)
+    head = f'<div class="head" role="status">{sentence}</div>'
+    return f'{CSS}<div class="sl-look">{head}{text}{below}<div class="foot">{foot}</div></div>'
+
+
+def _part(kind: str, name: str, lines: Sequence[_Line], css: str = "") -> str:
+    inner = f'<div class="name">{name}</div>{"".join(map(str, lines))}'
+    return f'<div class="part {kind}" role="group" aria-label="{name}" style="{css}">{inner}</div>'
 
 
 def _marks(length: int, n: int, match: int | None, k: int, copied: Collection[int]) -> dict[int, str]:
@@ -196,8 +185,3 @@ def _visible(rows: int, match: int | None, most: int) -> list[int | None]:
     head = range(max(0, match - 1), match + 2)
     gap = [None] if head[0] else []
     return [*gap, *head, None, *range(rows - most + len(head) + len(gap) + 1, rows)]
-
-
-def _divider(y: float) -> dict:
-    line = {"color": OUT, "width": 1, "dash": "dot"}
-    return {"type": "line", "xref": "x", "yref": "y", "x0": 0, "x1": INNER, "y0": y, "y1": y, "line": line}

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import ipywidgets as widgets
 
 from speclib.drafters import lookup_draft
 from speclib.figures import style
-from speclib.figures.live import Board
 from speclib.figures.lookup_rounds import Looked, LookupDraft, leftmost_draft, rounds_of
 from speclib.figures.lookup_step import PHASES, lookup_step, steps
-from speclib.figures.page import moves
-from speclib.figures.style import Figure
+from speclib.figures.page import PageBoard, moves
 
 RECENT, LEFTMOST = "most recent", "leftmost"
 _LABEL = {"description_width": "60px"}
 
 
-class LookupBoard(Board):
+class LookupBoard(PageBoard):
     """Step through a generation by lookup; the other controls show other rounds for the same text.
 
     write: from a prompt to its ids and those of the target's greedy answer, which every setting shares: it runs once
@@ -26,6 +25,9 @@ class LookupBoard(Board):
     leftmost match is to count, `leftmost_draft` stands in for it.
     When a setting changes, the figure stays at the same place of the text.
     """
+
+    height = 540
+    text = "Figure: a text with its end and the place where that stood before, and what lookup proposed from there."
 
     def __init__(
         self,
@@ -38,7 +40,7 @@ class LookupBoard(Board):
         max_ngram: int = 3,
         step: int = 0,
     ):
-        self.write, self.token_text, self.lookup = write, token_text, draft
+        self.write, self.token_text, self.lookup = write, functools.cache(token_text), draft
         self._texts: dict[str, tuple[list[int], list[int]]] = {}
         self._rounds: dict[tuple[str, int, int, bool], list[Looked]] = {}
         self.prompt = widgets.Textarea(
@@ -60,22 +62,25 @@ class LookupBoard(Board):
         self.step = widgets.IntSlider(0, description="step", style=_LABEL, layout={"width": "470px"})
         self.step.tooltip = "two steps for each round: look up, check"
         walk = moves(self.step, self.guard)
+        self.error, self.page = widgets.HTML(), widgets.HTML()
         self._look()
         self.step.value = step
-        for control in (self.prompt, self.n, self.k, self.match):  # before the figure's own redraw
-            control.observe(self.guard(lambda change: self._look()), names="value")
+        self._draw()
+        for control in (self.prompt, self.n, self.k, self.match):
+            control.observe(self.guard(lambda change: self._again()), names="value")
+        self.step.observe(self.guard(lambda change: self._draw()), names="value")
         which = widgets.Label("match", layout={"width": "46px", "margin": "2px 0 2px 12px"})
-        rows = [
-            self.prompt,
-            widgets.HBox([self.n, self.k, which, self.match], layout={"align_items": "center"}),
-            walk,
-        ]
-        text = "Figure: a text with its end and the place where that stood before, and what lookup proposed from there."
-        super().__init__([self.prompt, self.n, self.k, self.match, self.step], self._figure, text, rows)
+        settings = widgets.HBox([self.n, self.k, which, self.match], layout={"align_items": "center"})
+        children = [self.prompt, settings, walk, self.error, self.page]
+        super().__init__(children, layout={"width": f"{style.WIDTH + 10}px"})
 
-    def _figure(self) -> Figure:
+    def _draw(self) -> None:
         text = [*self._texts[self._shown][0], *self._texts[self._shown][1]]
-        return lookup_step(text, self.rounds, self.step.value, self.token_text, self.n.value)
+        self.page.value = lookup_step(text, self.rounds, self.step.value, self.token_text, self.n.value)
+
+    def _again(self) -> None:
+        self._look()
+        self._draw()
 
     def _look(self) -> None:
         """Find the rounds for the controls as they stand, and the step that shows the same place of the text."""

@@ -1,4 +1,4 @@
-"""F7, one step: a generation by lookup, told round by round in words and as `lookup.lookup_figure`."""
+"""F7, one step: a generation by lookup, told round by round in words and as `lookup.lookup_html`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 from speclib.decode import Stats
 from speclib.figures import style
-from speclib.figures.lookup import lookup_figure, rows_of
+from speclib.figures.lookup import lookup_html, rows_of
 from speclib.figures.lookup_rounds import Found, Looked
-from speclib.figures.style import Figure
 
 PHASES = ("look up", "check")
 
@@ -20,7 +19,7 @@ def steps(rounds: Sequence[Looked]) -> int:
 
 def lookup_step(
     text: Sequence[int], rounds: Sequence[Looked], step: int, token_text: Callable[[int], str], max_ngram: int
-) -> Figure:
+) -> str:
     """One step of a generation by lookup. text: prompt and answer. rounds: as `rounds_of` gives them, at least one."""
     number, phase = divmod(max(0, min(step, steps(rounds) - 1)), len(PHASES))
     seen, words = rounds[number], [style.readable(token_text(t), 12) for t in text]
@@ -30,7 +29,7 @@ def lookup_step(
     said = _looked(seen, max_ngram, len(text) - seen.start) if phase == 0 else _checked(seen, token)
     sentence = f"<b>Round {number + 1} of {len(rounds)} · {PHASES[phase]}.</b> {said}"
     found = seen.found or Found(0, 0)
-    return lookup_figure(
+    return lookup_html(
         words[: seen.start],
         found.n,
         found.start if seen.found else None,

@@ -19,12 +19,12 @@ Guard = Callable[[Callable[[Any], None]], Callable[[Any], None]]
 
 
 class PageBoard(widgets.VBox):
-    """A board whose figure is HTML: whoever extends it sets `page` and `error` (both HTML widgets), `text` and HEIGHT.
+    """A board whose figure is HTML: what extends it sets `page` and `error` (HTML widgets), `text` and `height`.
 
-    text: what stands where nothing can be drawn. HEIGHT: of the picture for readers without a kernel, in pixels.
+    text: what stands where nothing can be drawn. height: of the picture for readers without a kernel, in pixels.
     """
 
-    HEIGHT: int
+    height: int
     guard = live.Board.guard
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
@@ -32,7 +32,7 @@ class PageBoard(widgets.VBox):
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         data = {**data, "text/plain": self.text}
         if os.environ.get(live.PICTURES):
-            data["image/png"] = base64.b64encode(picture(self.page.value, style.WIDTH + 10, self.HEIGHT)).decode()
+            data["image/png"] = base64.b64encode(picture(self.page.value, style.WIDTH + 10, self.height)).decode()
         return data, metadata
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from html import escape
 
 from speclib.figures import style
-from speclib.figures.style import AMBER, GREEN, PAGE_INK, RED, ROLES, Role, stripes, tint
+from speclib.figures.style import AMBER, GREEN, PAGE_INK, RED, ROLES, SOFT_INK, Role, stripes, tint
 from speclib.watch import Cache, Seen, Trace
 
 TokenText = Callable[[int], str]
@@ -14,32 +14,31 @@ TokenText = Callable[[int], str]
 PHASES = ("draft", "verify", "cut back")
 COLUMNS = 12  # places of a cache that are shown: two before a round, eight drafts, and what follows them
 
-SOFT = f"var(--jp-ui-font-color2, {style.INK})"
 _LOOKS = ROLES | {"held": Role(AMBER, "", "solid")}
 _JUDGED = ("draft", "kept", "rejected", "unchecked")
 
 CSS = f"""<style>
 .sl-step {{ font: 13px/1.5 {style.FONT}; color: {PAGE_INK}; width: {style.WIDTH}px; box-sizing: border-box; }}
 .sl-step .head {{ min-height: 40px; margin: 6px 0; }}
-.sl-step .prompt {{ color: {SOFT}; opacity: .75; }}
+.sl-step .prompt {{ color: {SOFT_INK}; opacity: .75; }}
 .sl-step .text {{ min-height: 132px; line-height: 2.0; border-left: 3px solid {tint(style.GREY, 0.3)};
   padding: 2px 0 2px 12px; overflow-wrap: anywhere; }}
 .sl-step .t {{ white-space: pre-wrap; padding: 1px 0; border-bottom: 3px solid transparent; }}
 .sl-step .tok {{ display: inline-flex; flex-direction: column; align-items: center; vertical-align: top;
   line-height: 1.25; margin: 3px 2px 0; }}
 .sl-step .tok b {{ font-weight: 500; border: 2px solid; border-radius: 5px; padding: 1px 5px; color: {PAGE_INK}; }}
-.sl-step .tok small, .sl-step .cell small {{ font-size: 10px; color: {SOFT}; }}
+.sl-step .tok small, .sl-step .cell small {{ font-size: 10px; color: {SOFT_INK}; }}
 .sl-step .s b, .sl-step .s .w {{ text-decoration: line-through; text-decoration-color: {RED}; }}
 .sl-step .off {{ text-decoration: underline wavy {RED} 1.5px; text-underline-offset: 5px; }}
 .sl-step .row {{ display: grid; grid-template-columns: 100px 50px repeat({COLUMNS}, 1fr); gap: 2px; margin: 3px 0; }}
 .sl-step .row > div {{ min-width: 0; }}
-.sl-step .name small {{ display: block; font-size: 11px; color: {SOFT}; line-height: 1.2; }}
+.sl-step .name small {{ display: block; font-size: 11px; color: {SOFT_INK}; line-height: 1.2; }}
 .sl-step .name {{ line-height: 1.3; }}
 .sl-step .cell {{ height: 34px; border: 1px solid transparent; border-radius: 3px; text-align: center; font-size: 11px;
   line-height: 1.3; overflow: hidden; white-space: nowrap; box-sizing: border-box; padding-top: 1px; }}
 .sl-step .cell .w {{ display: block; overflow: hidden; text-overflow: clip; }}
 .sl-step .foot {{ margin-top: 8px; min-height: 42px; }}
-.sl-step .sum {{ color: {SOFT}; }}
+.sl-step .sum {{ color: {SOFT_INK}; }}
 </style>"""
 
 
@@ -201,7 +200,7 @@ def _cache_row(
 
 def _cell(text: str, kind: str, below: str) -> str:
     if kind in ("cut", "empty", "ghost"):
-        css = f"border: 1px dashed {SOFT}; opacity: .55"
+        css = f"border: 1px dashed {SOFT_INK}; opacity: .55"
         css = f"border: 1px solid {RED}; background: {stripes(tint(RED, 0.3))}" if kind == "ghost" else css
     else:
         look = _LOOKS[kind]
@@ -211,7 +210,7 @@ def _cell(text: str, kind: str, below: str) -> str:
 
 
 def _row(name: str, covers: str, before: int, cells: list[str]) -> str:
-    earlier = f'<div class="cell" style="color: {SOFT}"><span class="w">{before}</span><small>earlier</small></div>'
+    earlier = f'<div class="cell" style="color: {SOFT_INK}"><span class="w">{before}</span><small>earlier</small></div>'
     head = f'<div class="name">{name}<small>{covers}</small></div>'
     return (
         f'<div class="row" role="group" aria-label="{name}, {covers}">{head}{earlier}{"".join(cells[:COLUMNS])}</div>'

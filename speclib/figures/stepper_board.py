@@ -24,7 +24,7 @@ class Stepper(PageBoard):
     Each combination is generated once; the slider then moves within what was recorded.
     """
 
-    HEIGHT = 372
+    height = 372
 
     def __init__(
         self,

@@ -33,6 +33,7 @@ CLEAR = "rgba(0,0,0,0)"
 # ink.
 INK = "#74808E"
 PAGE_INK = f"var(--jp-ui-font-color1, {INK})"
+SOFT_INK = f"var(--jp-ui-font-color2, {INK})"
 GREY = "#808080"
 GRID = tint(GREY, 0.15)
 OUT = tint(GREY, 0.7)  # what is cut away

@@ -20,32 +20,24 @@ _RUN = f"""index => {{
 }}"""
 # Traces may hold typed arrays; as JSON they would be objects.
 TRACE = """(gd, [i, key]) => Array.from(gd.data[i][key], x => x)"""
-# From a key, or without one from the next move of the mouse, to the first frame in which what is drawn differs: the
-# outlines of DRAWN.
-_LATENCY = """async (gd, [handle, key]) => {
-  const shape = () => Array.from(gd.querySelectorAll('DRAWN'), p => p.getAttribute('d')).join();
-  const before = shape();
+# From a key, or without one from the next move of the mouse, to the first frame in which what is drawn differs.
+_LATENCY = """async (box, [handle, key]) => {
+  const drawn = () => Array.from(box.querySelectorAll('DRAWN'), e => e.getAttribute('d') ?? e.textContent).join();
+  const before = drawn();
   let start = performance.now();
   const changed = new Promise((done, fail) => {
     const timer = setTimeout(() => fail(new Error('nothing moved within 5 s')), 5000);
     const watch = new MutationObserver(() => {
-      if (shape() !== before) { watch.disconnect(); clearTimeout(timer); done(performance.now() - start); }
+      if (drawn() !== before) { watch.disconnect(); clearTimeout(timer); done(performance.now() - start); }
     });
-    watch.observe(gd, {subtree: true, childList: true, attributes: true});
+    watch.observe(box, {subtree: true, childList: true, attributes: true});
   });
   const moved = () => { start = performance.now(); };
   if (key) handle.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
   else document.addEventListener('pointermove', moved, {capture: true, once: true});
   return await changed;
 }"""
-
-
-def latency(drawn: str) -> str:
-    """A script for a figure, [a slider's handle, a key] → milliseconds. drawn: the SVG paths that are watched."""
-    return _LATENCY.replace("DRAWN", drawn)
-
-
-LATENCY = latency(".bars path")
+BARS, LINES = ".bars path", ".scatterlayer path.js-line"
 # Three questions to the kernel, each answered behind all that was sent before it: what a widget still held back, since
 # it had not heard of its last message, goes out between them. Then until no figure changes any more.
 _SETTLE = f"""async () => {{
@@ -155,6 +147,13 @@ class Lab:
         expect(box.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=30_000)
         return Board(self.page, box)
 
+    def paged(self, shown: str, number: int = 0) -> Board:
+        """A live figure that is a page of HTML, of those that show this, scrolled into view."""
+        box = self.page.locator(".jp-OutputArea-output", has=self.page.locator(shown)).nth(number)
+        box.scroll_into_view_if_needed()
+        expect(box.locator(shown)).to_be_visible(timeout=30_000)
+        return Board(self.page, box)
+
 
 class Board:
     """A live figure with its controls."""
@@ -216,17 +215,18 @@ class Board:
         """The sentences above the plots."""
         return self.plot.evaluate("gd => gd.layout.annotations.map(a => a.text)")
 
-    def latency(self, label: str, key: str) -> float:
-        """Milliseconds from a key on a slider to the first change of the drawn bars."""
+    def latency(self, label: str, key: str, drawn: str = BARS) -> float:
+        """Milliseconds from a key on a slider to the first change of what is drawn: paths of an SVG, or a page."""
         handle = self.control(label).locator(".noUi-handle").element_handle()
-        return self.plot.evaluate(LATENCY, [handle, key])
+        return self.box.evaluate(_LATENCY.replace("DRAWN", drawn), [handle, key])
 
     def drag_latency(self, label: str) -> float:
         """Milliseconds from one move of the mouse, a slider's handle held, to the first change of the drawn bars."""
         x, y, track = self._grip(label)
         inwards = 1 if x < track["x"] + track["width"] / 2 else -1
         # Kept in the page, since the mouse is moved from here while it waits.
-        self.plot.evaluate(f"gd => {{ window.moved = ({LATENCY})(gd, [null, null]); }}")
+        script = _LATENCY.replace("DRAWN", BARS)
+        self.box.evaluate(f"box => {{ window.moved = ({script})(box, [null, null]); }}")
         self.page.mouse.move(x + inwards * track["width"] / 5, y)
         milliseconds = self.page.evaluate("window.moved")
         self.page.mouse.up()

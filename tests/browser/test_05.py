@@ -12,11 +12,10 @@ from playwright.sync_api import Locator, expect
 
 from speclib.speedup import best_k, speedup
 
-from .lab import Board, Lab, latency
+from .lab import LINES, Board, Lab
 
 BREAK_EVEN, CEILING, CURVE, BEST, POINTS, RING = 0, 1, 3, 4, 5, 9  # traces of the calculator
 SLIDERS = ("α", "c", "v per draft", "K up to")
-LATENCY = latency(".scatterlayer path.js-line")
 # All measured points that any frame has shown, noted in the page itself: asking from outside misses some.
 NOTE_POINTS = """() => {
   window.seen = new Set();
@@ -173,9 +172,8 @@ def test_v_moves_the_map(fresh: Board):
 def test_a_drag_answers_quickly(fresh: Board, capsys: pytest.CaptureFixture[str]):
     times = {}
     for label in ("α", "v per draft"):
-        handle = fresh.control(label).locator(".noUi-handle").element_handle()
         keys = ["ArrowRight", "ArrowLeft"] * 10
-        times[label] = sorted(fresh.plot.evaluate(LATENCY, [handle, key]) for key in keys)
+        times[label] = sorted(fresh.latency(label, key, LINES) for key in keys)
     with capsys.disabled():
         for label, found in times.items():
             print(f"\n{label}: median {statistics.median(found):.0f} ms, slowest {found[-1]:.0f} ms")
