@@ -5,6 +5,10 @@ FITS := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c '$(FITS)' 2>/dev/null && { echo $$p; break; }; done)
 
+# Python keeps what it has compiled, module by module as each is imported, whatever the reader's shell says: without
+# that every process would start 8 s later. That pip compiles all of them, most of which nobody imports, takes minutes.
+unexport PYTHONDONTWRITEBYTECODE
+
 # JupyterLab's terminals and `!speclib …` in a notebook find the course's own commands. What is said into the
 # reader's shell goes by that shell's own PATH: it names a command as the reader can type it.
 READERS_PATH := $(PATH)
@@ -67,8 +71,6 @@ clean: ## Remove .venv and caches (the model's weights stay in your cache folder
 	 venv: install one (Debian, Ubuntu: apt install python3-venv) or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	$(PY) -c 'import pip' 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	$(PY) -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
-	@echo "Compiling the packages on every core, which pip would do on one …"
-	@$(PY) -m compileall -qq -j 0 .venv/lib || true  # a package may ship a file that is no Python, as pip knows
 	@echo '$(CURDIR)' > $@
 
 # A link to the fetched folder: when the cache is emptied it dangles, and make fetches again.
