@@ -24,10 +24,13 @@ from speclib.exactness import (
 )
 from speclib.stopping import Stop
 
-PROMPTS = [
-    json.loads(line)["prompt"]
-    for line in (Path(__file__).parent.parent / "prompts" / "short.jsonl").read_text(encoding="utf-8").splitlines()
-]
+
+def prompts(kind):
+    text = (Path(__file__).parent.parent / "prompts" / f"{kind}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line)["prompt"] for line in text.splitlines()]
+
+
+PROMPTS = prompts("short")
 TOP_4 = Sampling(top_k=4)
 pytestmark = pytest.mark.usefixtures("all_threads")
 
@@ -45,11 +48,13 @@ def greedy(context, drafter, prompt, max_new):
 def test_in_fp32_greedy_text_is_the_argmax_at_every_place(pair):
     """20 prompts × 64 tokens with lookup. One pass over prompt and answer, with no cache, gives every argmax.
 
-    That each token is the argmax of what stands before it is what plain greedy decoding does, step by step.
+    That each token is the argmax of what stands before it is what plain greedy decoding does, step by step. Half of
+    the prompts ask for a text to be given back, since in a chat lookup seldom keeps all that it proposes.
     """
     context, outcomes = Context(pair.target), {"none": 0, "some": 0, "all": 0}
-    assert len(PROMPTS) == 20
-    for prompt in PROMPTS:
+    asked = PROMPTS[::2] + prompts("rename")[:10]
+    assert len(asked) == 20
+    for prompt in asked:
         ids = pair.chat_ids(prompt)
         tokens, rounds = greedy(context, LookupDrafter(), ids, 64)
         with torch.no_grad():
@@ -58,7 +63,7 @@ def test_in_fp32_greedy_text_is_the_argmax_at_every_place(pair):
         for r in rounds:
             if r.drafted:
                 outcomes["none" if r.accepted == 0 else "all" if r.accepted == r.drafted else "some"] += 1
-    assert min(outcomes.values()) >= 10, outcomes
+    assert min(outcomes.values()) >= 30, outcomes
 
 
 def test_in_fp32_greedy_text_is_that_of_plain_decoding_and_of_transformers(pair):

@@ -149,8 +149,7 @@ def note(text: str, **where: Any) -> dict[str, Any]:
 def axis(title: str = "", **more: Any) -> dict[str, Any]:
     """An axis that cannot be zoomed by accident, with faint grid lines and a title that holds the unit."""
     base = {"fixedrange": True, "gridcolor": GRID, "zeroline": False, "showline": False}
-    # Invisible ticks keep the labels off the plot.
-    base |= {"ticks": "outside", "ticklen": 6, "tickcolor": CLEAR}
+    base |= {"ticks": "", "ticklabelstandoff": 6}  # labels keep off the plot
     # Else plotly measures every label at each change, a sixth of a drag; the margins hold them all.
     base |= {"ticklabeloverflow": "allow"}
     return {**base, "title": {"text": title, "font": {"size": 12}, "standoff": 8}, **more}
