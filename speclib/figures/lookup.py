@@ -33,9 +33,8 @@ _LOOKS = {
     "suffix": _Look(CLEAR, f"2.5px solid {PAGE_INK}", "last {n}"),
 }
 _LOOKS |= {
-    kind: _Look(
-        role.fill, f"{3 if role.border == 'double' else 2}px {role.border} {role.colour}", f"{role.mark} {kind}"
-    )
+    # Thinner, a double line would be a single one.
+    kind: _Look(role.fill, f"{2 + (role.border == 'double')}px {role.border} {role.colour}", f"{role.mark} {kind}")
     for kind, role in ROLES.items()
 }
 
@@ -113,10 +112,8 @@ def lookup_html(
         for i in range(*spans[row]) if row is not None else ():
             kind = marks.get(i, "text")
             name = "answer ▸" if i == answer and kind in ("text", "copied") else _LOOKS[kind].word.format(n=n)
-            line.put(
-                words[i], kind, name if kind == "copied" or name != said else "", hint=f"token {i + 1} of the text"
-            )
-            said = name
+            below, said = name if kind == "copied" or name != said else "", name
+            line.put(words[i], kind, below, hint=f"token {i + 1} of the text")
         lines.append(line)
     strip = [_Line()]
     for word, kind in _judged(proposed, kept, last, token):
@@ -125,10 +122,10 @@ def lookup_html(
         strip[-1].put(word, kind, _LOOKS[kind].word, LEAST)
     if not strip[0].parts:
         strip[0].parts.append("nothing: a miss")
-    text = _part("text", "text", lines, f"min-height: {rows * PITCH + 6}px")
+    above = _part("text", "text", lines, f"min-height: {rows * PITCH + 6}px")
     below = _part("proposed", "proposed" if kept is None else "judged", strip)
     head = f'<div class="head" role="status">{sentence}</div>'
-    return f'{CSS}<div class="sl-look">{head}{text}{below}<div class="foot">{foot}</div></div>'
+    return f'{CSS}<div class="sl-look">{head}{above}{below}<div class="foot">{foot}</div></div>'
 
 
 def _part(kind: str, name: str, lines: Sequence[_Line], css: str = "") -> str:
