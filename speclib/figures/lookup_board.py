@@ -62,17 +62,15 @@ class LookupBoard(PageBoard):
         self.step = widgets.IntSlider(0, description="step", style=_LABEL, layout={"width": "470px"})
         self.step.tooltip = "two steps for each round: look up, check"
         walk = moves(self.step, self.guard)
-        self.error, self.page = widgets.HTML(), widgets.HTML()
+        which = widgets.Label("match", layout={"width": "46px", "margin": "2px 0 2px 12px"})
+        settings = widgets.HBox([self.n, self.k, which, self.match], layout={"align_items": "center"})
+        super().__init__([self.prompt, settings, walk])
         self._look()
         self.step.value = step
         self._draw()
         for control in (self.prompt, self.n, self.k, self.match):
             control.observe(self.guard(lambda change: self._again()), names="value")
         self.step.observe(self.guard(lambda change: self._draw()), names="value")
-        which = widgets.Label("match", layout={"width": "46px", "margin": "2px 0 2px 12px"})
-        settings = widgets.HBox([self.n, self.k, which, self.match], layout={"align_items": "center"})
-        children = [self.prompt, settings, walk, self.error, self.page]
-        super().__init__(children, layout={"width": f"{style.WIDTH + 10}px"})
 
     def _draw(self) -> None:
         text = [*self._texts[self._shown][0], *self._texts[self._shown][1]]

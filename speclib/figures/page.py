@@ -19,13 +19,19 @@ Guard = Callable[[Callable[[Any], None]], Callable[[Any], None]]
 
 
 class PageBoard(widgets.VBox):
-    """A board whose figure is HTML: what extends it sets `page` and `error` (HTML widgets), `text` and `height`.
+    """Controls, a line for errors, and a page of HTML, drawn anew by setting `page.value`.
 
-    text: what stands where nothing can be drawn. height: of the picture for readers without a kernel, in pixels.
+    text: what stands where nothing can be drawn. height: of the picture for readers without a kernel, in pixels. What
+    extends it sets both, and calls this before it draws.
     """
 
+    text: str
     height: int
     guard = live.Board.guard
+
+    def __init__(self, rows: list[widgets.Widget]):
+        self.error, self.page = widgets.HTML(), widgets.HTML()
+        super().__init__([*rows, self.error, self.page], layout={"width": f"{style.WIDTH + 10}px"})
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)

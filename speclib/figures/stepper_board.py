@@ -66,15 +66,14 @@ class Stepper(PageBoard):
         self.step = widgets.IntSlider(0, description="step", style=_LABEL, layout={"width": "470px"})
         self.step.tooltip = "three steps for each round: draft, verify, cut back"
         walk = moves(self.step, self.guard)
-        self.error, self.page = widgets.HTML(), widgets.HTML()
+        above = widgets.HBox([self.k, *self.switches.values()], layout={"align_items": "center"})
+        super().__init__([self.prompt, above, walk])
         self._generate()
         self.step.value = step
         self._draw()
         for control in (self.prompt, self.k, *self.switches.values()):
             control.observe(self.guard(lambda change: self._again()), names="value")
         self.step.observe(self.guard(lambda change: self._draw()), names="value")
-        above = widgets.HBox([self.k, *self.switches.values()], layout={"align_items": "center"})
-        super().__init__([self.prompt, above, walk, self.error, self.page], layout={"width": f"{style.WIDTH + 10}px"})
 
     def _generate(self) -> None:
         if not self.prompt.value.strip():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import symtable
 from typing import Any
 
@@ -214,6 +215,13 @@ class Board:
     def sentences(self) -> list[str]:
         """The sentences above the plots."""
         return self.plot.evaluate("gd => gd.layout.annotations.map(a => a.text)")
+
+    def round(self) -> tuple[int, int, str]:
+        """Which round of how many a page shows, and its phase."""
+        text = self.box.locator(".head").inner_text()
+        found = re.match(r"Round (\d+) of (\d+) · ([a-z ]+)\.", text)
+        assert found, text
+        return int(found[1]), int(found[2]), found[3]
 
     def latency(self, label: str, key: str, drawn: str = BARS) -> float:
         """Milliseconds from a key on a slider to the first change of what is drawn: paths of an SVG, or a page."""

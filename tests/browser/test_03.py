@@ -36,14 +36,6 @@ def shown(board: Board) -> Locator:
     return board.box.locator(PAGE)
 
 
-def head(board: Board) -> tuple[int, int, str]:
-    """Which round of how many is shown, and its phase."""
-    text = shown(board).locator(".head").inner_text()
-    found = re.match(r"Round (\d+) of (\d+) · ([a-z ]+)\.", text)
-    assert found, text
-    return int(found[1]), int(found[2]), found[3]
-
-
 def generated(board: Board, act) -> None:
     """Do something that generates anew, and wait until it is there."""
     before = shown(board).locator(".foot").inner_text()
@@ -71,7 +63,7 @@ def test_every_control_has_a_label_and_a_hint(board: Board, broken: Board):
 def test_steps_go_from_draft_to_verify_to_cut(board: Board):
     board.key("step", "Home")
     expect(shown(board)).to_contain_text("Round 1 of")
-    assert head(board)[2] == "draft"
+    assert board.round()[2] == "draft"
     assert shown(board).locator(".tok.draft").count() == 4
     board.key("step", "ArrowRight")
     expect(shown(board)).to_contain_text("· verify.")
@@ -93,7 +85,7 @@ def test_steps_go_from_draft_to_verify_to_cut(board: Board):
 def test_the_slider_reaches_the_last_round_by_key_and_by_mouse(board: Board):
     board.key("step", "End")
     expect(shown(board)).to_contain_text("· cut back.")
-    number, rounds, _ = head(board)
+    number, rounds, _ = board.round()
     assert number == rounds
     board.drag("step", -0.5)
     expect(shown(board)).to_contain_text("Round 1 of")

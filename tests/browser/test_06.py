@@ -25,14 +25,6 @@ def shown(board: Board) -> Locator:
     return board.box.locator(PAGE)
 
 
-def head(board: Board) -> tuple[int, int, str]:
-    """Which round of how many is shown, and its phase."""
-    text = shown(board).locator(".head").inner_text()
-    found = re.match(r"Round (\d+) of (\d+) · ([a-z ]+)\.", text)
-    assert found, text
-    return int(found[1]), int(found[2]), found[3]
-
-
 def foot(board: Board) -> str:
     return shown(board).locator(".foot").inner_text()
 
@@ -82,10 +74,10 @@ def test_every_control_has_a_label_and_a_hint(board: Board):
 
 def test_steps_go_from_proposal_to_verdict(board: Board):
     press(board, "step", "Home")
-    assert head(board)[0::2] == (1, "look up")
+    assert board.round()[0::2] == (1, "look up")
     outcomes = set()
     for _ in range(10):
-        number, _, phase = head(board)
+        number, _, phase = board.round()
         words = below(board)
         if phase == "look up":
             drafts = words.count("? draft")
@@ -99,24 +91,24 @@ def test_steps_go_from_proposal_to_verdict(board: Board):
             outcomes.add(end)
         button(board, "next").click()
         board.settle()
-        assert head(board)[:1] == (number + (phase == "check"),)
+        assert board.round()[:1] == (number + (phase == "check"),)
     assert len(outcomes) >= 2
     button(board, "back").click()
     board.settle()
-    assert head(board)[2] == "check"
+    assert board.round()[2] == "check"
 
 
 def test_the_step_slider_reaches_both_ends_by_key_and_by_mouse(board: Board):
     press(board, "step", "End")
-    number, rounds, phase = head(board)
+    number, rounds, phase = board.round()
     assert number == rounds and phase == "check"
     last = tokens(board)
     board.drag("step", -0.5)
     board.settle()
-    assert head(board) == (1, rounds, "look up") and tokens(board) != last
+    assert board.round() == (1, rounds, "look up") and tokens(board) != last
     board.drag("step", 1.5)
     board.settle()
-    assert head(board) == (rounds, rounds, "check") and tokens(board) == last
+    assert board.round() == (rounds, rounds, "check") and tokens(board) == last
 
 
 @pytest.mark.parametrize("label", ["n-gram", "K"])
@@ -165,9 +157,9 @@ def test_play_plays_and_pauses(board: Board):
     button(board, "Play").click()
     for _ in range(100):
         board.page.wait_for_timeout(200)
-        if head(board)[0] >= 2:
+        if board.round()[0] >= 2:
             break
-    assert head(board)[0] >= 2
+    assert board.round()[0] >= 2
     button(board, "Pause").click()
     expect(button(board, "Play")).to_be_visible()
     board.settle()
@@ -180,7 +172,7 @@ def test_another_prompt_and_an_empty_one(board: Board):
     box = board.control("prompt").locator("textarea")
     first, before = box.input_value(), tokens(board)
     ask(board, "Tell me about yourself.")
-    assert head(board)[0] == 1 and tokens(board) != before
+    assert board.round()[0] == 1 and tokens(board) != before
     assert "␣yourself" in tokens(board)
     then = tokens(board)
     ask(board, "  ")

@@ -24,9 +24,7 @@ def notebook(lab: Lab) -> Lab:
 @pytest.fixture(scope="module")
 def chat(notebook: Lab) -> Board:
     """The same question twice."""
-    box = notebook.page.locator(OUTPUT, has=notebook.page.locator(".sl-answers")).first
-    box.scroll_into_view_if_needed()
-    return Board(notebook.page, box)
+    return notebook.paged(".sl-answers")
 
 
 def plotted(lab: Lab, number: int) -> Board:
