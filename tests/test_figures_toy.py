@@ -2,76 +2,91 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
 
-import plotly.graph_objects as go
 import pytest
 import torch
-from boards import controls
 
 from speclib import accept
-from speclib.decode import decode
-from speclib.distributions import Rng, Sampling, overlap
-from speclib.drafters import ModelDrafter
-from speclib.exactness import LEVEL, chi_square, sequence_distribution, target_distribution
-from speclib.figures import counting, proof, toy, toy_draws, tree
+from speclib.distributions import Rng, overlap
+from speclib.exactness import LEVEL, chi_square
+from speclib.figures import proof, toy, toy_draws
 from speclib.figures.toy_board import Proof, toy_board
-from speclib.stopping import Stop
-from speclib.toy import WORDS, P, Q, TableLM
+from speclib.toy import WORDS, P, Q
 
 NOTHING = torch.zeros(2, 6, dtype=torch.int64)
+MARK = r'<i class="([\w ]+)" style="bottom:([\d.]+)%(?:;height:([\d.]+)%)?'
 BUGGED = [0.32, 0.325, 0.145, 0.08, 0.078, 0.052]
 
 
-def figure(p=P, q=Q, counts=NOTHING, bug=False, last=None):
-    fig = toy.toy_figure(WORDS, p, q, counts, bug, last)
-    go.Figure(fig)  # every property is one that plotly has
-    return fig
+def page(p=P, q=Q, counts=NOTHING, bug=False, last=None):
+    return toy.toy_html(WORDS, p, q, counts, bug, last)
 
 
-def heights(fig, *traces):
-    return [sum(x or 0 for x in column) for column in zip(*(fig["data"][i]["y"] for i in traces), strict=True)]
+def panels(html):
+    """What is drawn in each panel: for each kind of mark and each word, how high it is or stands."""
+    found = []
+    for panel in html.split('class="plot"')[1:]:
+        place, top = re.findall(r'class="line" style="bottom:([\d.]+)%"><small>([\d.]+)', panel)[-1]
+        one = float(place) / float(top)  # how far up a probability of 1 is
+        marks = defaultdict(lambda: dict.fromkeys(WORDS, 0.0))
+        for word, column in zip(WORDS, panel.split('class="word"')[1:], strict=True):
+            assert f"<b>{word}</b>" in column
+            for kind, low, high in re.findall(MARK, column):
+                marks[kind][word] = float(high or low) / one
+        found.append({kind: list(heights.values()) for kind, heights in marks.items()})
+    return found
 
 
-def heads(fig):
-    return [a["text"] for a in fig["layout"]["annotations"]]
+def heads(html):
+    return re.findall(r'class="head"><span>(.*?)</span>', html)
+
+
+def near(values):
+    return pytest.approx([float(v) for v in values], abs=2e-5)
 
 
 def test_the_lessons_numbers():
-    fig = figure()
-    assert heights(fig, 0, 1) == pytest.approx(Q.tolist())
-    assert heights(fig, 2, 3) == pytest.approx(P.tolist())
-    assert heights(fig, 0) == heights(fig, 2) == pytest.approx(torch.minimum(P, Q).tolist())
-    assert heights(fig, 4) == pytest.approx([2 / 3, 0, 1 / 6, 1 / 6, 0, 0])
-    assert fig["data"][9]["marker"]["symbol"] == "line-ew" and fig["data"][9]["y"] == P.tolist()
-    assert "<b>0.70</b>" in heads(fig)[0] and "<b>0.30</b>" in heads(fig)[2] and "nothing drawn" in heads(fig)[3]
+    in_q, in_p, residual, tally = panels(page())
+    assert in_q["both"] == in_p["both"] == near(torch.minimum(P, Q))
+    assert [a + b for a, b in zip(in_q["both"], in_q["over"], strict=True)] == near(Q)
+    assert [a + b for a, b in zip(in_p["both"], in_p["refill"], strict=True)] == near(P)
+    assert residual == {"refill": near([2 / 3, 0, 1 / 6, 1 / 6, 0, 0])}
+    assert tally == {"p": near(P)}
+    in_q, _, residual, tally = heads(page())
+    assert "<b>0.70</b>" in in_q and "<b>0.30</b>" in residual and "nothing drawn" in tally
+
+
+def test_a_bar_stands_on_the_one_below_and_says_what_it_is():
+    (a,) = re.findall(r"<b>A</b>(.*?)</div>", page().split('class="plot"')[1])
+    assert 'class="both" style="bottom:0.000%;height:41.667%" title="A, min(p, q): drafted and kept: 0.2500"' in a
+    assert 'class="over" style="bottom:41.667%;height:33.333%" title="A, q above p: rejected: 0.2000"' in a
+    assert '<small style="bottom:calc(75.000% + 1px)">0.45</small>' in a
 
 
 def test_with_q_equal_to_p_nothing_is_left():
-    fig = figure(q=P)
-    assert "<b>1.00</b>" in heads(fig)[0] and "empty" in heads(fig)[2]
-    assert heights(fig, 4) == [0] * 6
+    html = page(q=P)
+    assert "<b>1.00</b>" in heads(html)[0] and "empty" in heads(html)[2]
+    assert panels(html)[2] == {}
 
 
 def test_the_bug_is_drawn_as_itself():
-    counts = torch.tensor([[120, 75, 45, 30, 18, 12], [200, 250, 100, 50, 60, 40]])
-    fig = figure(counts=counts, bug=True)
-    assert heights(fig, 4) == [0] * 6 and heights(fig, 5) == pytest.approx(P.tolist())
-    assert heights(fig, 6, 8) == pytest.approx(BUGGED) and fig["data"][9]["y"] == P.tolist()
-    assert fig["data"][8]["marker"]["pattern"]["shape"] == "/"
-    assert "✕ above 11.07, 5 degrees of freedom" in heads(fig)[3]
+    html = page(counts=torch.tensor([[120, 75, 45, 30, 18, 12], [200, 250, 100, 50, 60, 40]]), bug=True)
+    _, _, residual, tally = panels(html)
+    assert residual == {"bug": near(P)} and tally["p"] == near(P) and "refill" not in tally
+    assert [a + b for a, b in zip(tally["both"], tally["bug"], strict=True)] == near(BUGGED)
+    assert "✕ above 11.07, 5 degrees of freedom" in heads(html)[3]
 
 
 def test_chi_square_is_that_of_the_counts():
     counts = toy_draws.many_draws(toy_draws.law(accept.accept_or_fix, P, Q), 10_000, Rng(0))
-    value = float(re.search(r"χ² = <b>([\d.]+)", heads(figure(counts=counts))[3])[1])
+    value = float(re.search(r"χ² = <b>([\d.]+)", heads(page(counts=counts))[3])[1])
     assert value == pytest.approx(chi_square(counts.sum(0).tolist(), P.tolist()).statistic, abs=0.06)
     few = NOTHING.clone()
     few[1, 0] = 3
-    assert "draw more" in heads(figure(counts=few))[3]
+    assert "draw more" in heads(page(counts=few))[3]
 
 
 @pytest.mark.parametrize("q", [Q, P, torch.full((6,), 1 / 6).double(), torch.eye(6).double()[0]])
@@ -108,10 +123,12 @@ def test_one_draw_tells_the_number_that_decided():
         assert f"The draft says <b>{WORDS[draw.d]}</b>" in text and f"u = <b>{draw.u:.3f}</b>" in text
         assert ("✓ kept" in text) == draw.kept and ("residual gave" in text) != draw.kept
         kept += draw.kept
-        fig = figure(last=draw)
-        (x,), (y,) = fig["data"][14]["x"], fig["data"][14]["y"]
-        assert x == draw.d and draw.kept == (y < float(torch.minimum(P, Q)[draw.d]))  # the dart hits solid blue
-        assert fig["data"][15]["x"] == [None if draw.kept else draw.token]
+        in_q, _, residual, tally = panels(page(last=draw))
+        place = in_q["dart" if draw.kept else "dart missed"]
+        assert place[draw.d] == pytest.approx(draw.u * float(Q[draw.d]), abs=2e-5) and sum(x > 0 for x in place) == 1
+        assert draw.kept == (place[draw.d] < float(torch.minimum(P, Q)[draw.d]))  # the dart hits solid blue
+        assert ("dart" in residual) != draw.kept and "dart" in tally
+        assert draw.kept or residual["dart"][draw.token] == pytest.approx(residual["refill"][draw.token] / 2, abs=2e-5)
     assert 160 < kept < 260
     assert "all of p gave" in toy_draws.in_words(toy_draws.Draw(1, 0.9, False, 1), WORDS, P, Q, bug=True)
 
@@ -133,9 +150,9 @@ def test_buttons_add_and_reset(board):
     assert int(board.counts.sum()) == 1 and "The draft says" in board.trace.value
     board._many(None)
     assert int(board.counts.sum()) == 10_001 and "10,000 more" in board.trace.value
-    board._reset(None)
+    board._anew(None)
     assert int(board.counts.sum()) == 0 and "Press" in board.trace.value
-    assert board.shown["data"][6]["y"] == [None] * 6
+    assert panels(board.page.value)[3] == {"p": near(P)}
 
 
 def test_ten_thousand_are_added_in_no_time(board):
@@ -158,7 +175,7 @@ def test_the_tally_begins_anew_when_q_or_the_rule_changes(board, change):
         {"draft": board.drafts, "toward": board.toward, "bug": board.bug}[change].value = {
             "draft": "uniform", "toward": 0.5, "bug": True}[change]  # fmt: skip
     assert int(board.counts.sum()) == 0
-    assert "nothing drawn" in board.shown["layout"]["annotations"][3]["text"]
+    assert "nothing drawn" in heads(board.page.value)[3]
     board._many(None)
     expected = BUGGED if change == "bug" else P.tolist()
     assert (board.counts.sum(0).double() / 10_000).tolist() == pytest.approx(expected, abs=0.02)
@@ -195,7 +212,14 @@ def test_the_readers_own_rule_is_what_is_counted():
 
 def test_the_readers_own_residual_is_what_is_drawn():
     board = toy_board(residual=lambda p, q: [0.5, 0, 0, 0, 0, 0.5])
-    assert heights(board.shown, 4) == [0.5, 0, 0, 0, 0, 0.5]
+    assert panels(board.page.value)[2] == {"refill": near([0.5, 0, 0, 0, 0, 0.5])}
+
+
+def test_the_picture_shows_a_tally_and_a_rejected_draft(board):
+    before = board.counts, board.rng.generator.get_state()
+    html = board.still()
+    assert "<b>10,000</b> drawn" in heads(html)[3] and "dart missed" in panels(html)[0]
+    assert before[0] is board.counts and torch.equal(before[1], board.rng.generator.get_state())
 
 
 @pytest.mark.parametrize("y", range(6))
@@ -227,116 +251,3 @@ def test_the_proof_follows_the_board(board):
     bundle = lines._repr_mimebundle_()
     data = bundle[0] if isinstance(bundle, tuple) else bundle
     assert data["text/html"] == lines.lines.value and data["text/plain"].startswith("The four lines")
-
-
-def ways_and_wanted():
-    target, draft = TableLM(2, seed=1), TableLM(2, seed=2)
-
-    def run(rng):
-        target.rollback(0)
-        draft.rollback(0)
-        rounds = decode(target, ModelDrafter(draft), [0], k=2, sampling=Sampling(), stop=Stop(3), rng=rng)
-        return [(tuple(r.tokens), r.drafted, r.accepted) for r in rounds]
-
-    return sequence_distribution(run), target_distribution(target, [0], Sampling(), 3)
-
-
-def test_the_tree_holds_every_way_and_its_leaves_are_p():
-    ways, wanted = ways_and_wanted()
-    flows = tree.edges_of(ways)
-    assert sum(v for (start, *_), v in flows.items() if start == ()) == pytest.approx(1)
-    for text in {e[1] for e in flows if len(e[1]) < 3}:  # what flows into a text flows out of it
-        into = sum(v for e, v in flows.items() if e[1] == text)
-        assert into == pytest.approx(sum(v for e, v in flows.items() if e[0] == text))
-    fig = tree.outcome_tree(ways, wanted, ("A", "B"))
-    go.Figure(fig)
-    bars = [t for t in fig["data"] if t["type"] == "bar"]
-    assert [sum(x) for x in zip(*(b["x"] for b in bars), strict=True)] == pytest.approx(
-        list(dict(sorted(wanted.items())).values())
-    )
-    assert "the sums at the leaves are p" in fig["layout"]["annotations"][0]["text"]
-    (ticks,) = (t for t in fig["data"] if t.get("marker", {}).get("symbol") == "line-ns")
-    assert dict(zip(ticks["y"], ticks["x"], strict=True)) == {7 - i: wanted[t] for i, t in enumerate(sorted(wanted))}
-    off = {**wanted, (0, 0, 0): wanted[0, 0, 0] + 0.1}
-    assert (
-        "differ from p by up to 0.100" in tree.outcome_tree(ways, off, ("A", "B"))["layout"]["annotations"][0]["text"]
-    )
-
-
-def test_counts_beside_p_show_the_likeliest_and_pool_the_rest():
-    p = torch.arange(1, 31).double() / 465
-    counts = torch.tensor([10 * i for i in range(1, 31)])
-    fig = counting.counts_figure([f"w{i}" for i in range(30)], counts, p, most=10)
-    go.Figure(fig)
-    assert sum(fig["data"][0]["y"]) == pytest.approx(1) == sum(fig["data"][1]["y"])
-    assert fig["layout"]["xaxis"]["ticktext"][0] == "w29" and fig["layout"]["xaxis"]["ticktext"][-1] == "20 others"
-    assert "χ² = <b>0.0</b> ✓" in fig["layout"]["annotations"][0]["text"]
-    assert (
-        "too few"
-        in counting.counts_figure(["a", "b"], torch.tensor([1, 0]), p[:2] / p[:2].sum(), 2)["layout"]["annotations"][0][
-            "text"
-        ]
-    )
-
-
-def without_a_loop(test):
-    """Run in a thread of its own: the browser tests, in the same process, leave an event loop running in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(test).result()
-
-
-def test_counting_draws_as_many_as_asked_for():
-    def run():
-        board = counting.Counting(lambda rng: rng.draw(P), WORDS, P, rng=Rng(1))
-        board.n.value = 500
-        board._go(None)
-        board._go(None)
-        assert int(board.counts.sum()) == 1_000 and board.progress.value == 500
-
-    without_a_loop(run)
-
-
-def test_counting_goes_on_after_an_interrupt_of_the_kernel():
-    async def run():
-        board = counting.Counting(lambda rng: rng.draw(P), WORDS, P, rng=Rng(1))
-        board.n.value = 500
-        board._go(None)
-        board.task.cancel()
-        await asyncio.wait([board.task])
-        assert board.left == 500
-        board._go(None)
-        await board.task
-        assert int(board.counts.sum()) == 500 and board.left == 0
-
-    without_a_loop(lambda: asyncio.run(run()))
-
-
-def test_every_control_of_the_counts_has_a_label_and_a_hint():
-    found = controls(counting.Counting(lambda rng: 0, WORDS, P))
-    assert set(found) == {"draws", "Draw", "Stop", "drawn"} and all(w.tooltip for w in found.values())
-
-
-def test_counting_can_be_stopped_and_shows_an_error():
-    calls = 0
-
-    def slow(rng):
-        nonlocal calls
-        calls += 1
-        time.sleep(0.002)
-        if calls > 400:
-            raise RuntimeError("no more")
-        return 0
-
-    async def run():
-        board = counting.Counting(slow, WORDS, P, rng=Rng(1))
-        board._go(None)
-        await asyncio.sleep(0.3)
-        board._stop(None)
-        await board.task
-        stopped = int(board.counts.sum())
-        assert 0 < stopped < 400
-        board._go(None)
-        await board.task
-        assert "no more" in board.error.value and board.left == 0
-
-    without_a_loop(lambda: asyncio.run(run()))

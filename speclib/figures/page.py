@@ -33,12 +33,16 @@ class PageBoard(widgets.VBox):
         self.error, self.page = widgets.HTML(), widgets.HTML()
         super().__init__([*rows, self.error, self.page], layout={"width": f"{style.WIDTH + 10}px"})
 
+    def still(self) -> str:
+        """What the picture shows to those who have no kernel."""
+        return self.page.value
+
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         data = {**data, "text/plain": self.text}
         if os.environ.get(live.PICTURES):
-            data["image/png"] = base64.b64encode(picture(self.page.value, style.WIDTH + 10, self.height)).decode()
+            data["image/png"] = base64.b64encode(picture(self.still(), style.WIDTH + 10, self.height)).decode()
         return data, metadata
 
 

@@ -1,8 +1,9 @@
-"""F5: six words, q and p, what a rejection draws from, and what comes out. `toy_board.py` puts controls to it."""
+"""F5: six words, q and p, what a rejection draws from, and what comes out; a page of HTML. Controls: `toy_board.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,11 +12,58 @@ from speclib import accept
 from speclib.distributions import overlap
 from speclib.exactness import chi_square
 from speclib.figures import style
-from speclib.figures.style import AMBER, BLUE, INK, PALE_BLUE, RED, Figure, axis, bar, hatch, note, scatter
+from speclib.figures.style import AMBER, BLUE, DARK_INK, GRID, PAGE_INK, PALE_BLUE, RED, WHITE, stripes
 from speclib.figures.toy_draws import Draw
 
+HEIGHT, LEFT = 172, 52  # of the plot in a panel, and beside it, in pixels
 
-def toy_figure(
+CSS = f"""<style>
+.sl-toy {{ font: 13px/1.4 {style.FONT}; color: {PAGE_INK}; width: {style.WIDTH}px; box-sizing: border-box; }}
+.sl-toy .legend {{ display: flex; gap: 22px; margin: 6px 0 8px {LEFT}px; font-size: 12px; }}
+.sl-toy .legend i {{ display: inline-block; box-sizing: border-box; width: 12px; height: 12px; margin-right: 7px;
+  vertical-align: -1px; }}
+.sl-toy .panels {{ display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 6px 16px; }}
+.sl-toy .head {{ margin-left: {LEFT}px; display: flex; align-items: end; white-space: nowrap; }}
+.sl-toy .panels > :nth-child(n + 3) .head {{ min-height: 37px; }}
+.sl-toy .plot {{ position: relative; display: flex; height: {HEIGHT}px; margin: 14px 0 26px {LEFT}px; }}
+.sl-toy .title {{ position: absolute; left: -{LEFT}px; height: 100%; writing-mode: vertical-rl; rotate: 180deg;
+  text-align: center; font-size: 12px; }}
+.sl-toy .line {{ position: absolute; left: 0; right: 0; border-top: 1px solid {GRID}; }}
+.sl-toy .line small {{ position: absolute; right: calc(100% + 6px); top: -9px; font-size: 11px; }}
+.sl-toy .word {{ position: relative; flex: 1; }}
+.sl-toy .word > * {{ position: absolute; left: 19%; right: 19%; box-sizing: border-box; }}
+.sl-toy .word b, .sl-toy .word small {{ left: 0; right: 0; text-align: center; font: 11px {style.FONT}; }}
+.sl-toy .word b {{ top: calc(100% + 6px); }}
+.sl-toy .both {{ background: {BLUE}; }}
+.sl-toy .over {{ background: {stripes(AMBER)}; border: 1px solid {AMBER}; }}
+.sl-toy .refill {{ background: {PALE_BLUE}; }}
+.sl-toy .bug {{ background: {stripes(RED)}; border: 1px solid {RED}; }}
+.sl-toy .word .p {{ left: 14%; right: 14%; border-top: 2.5px solid {PAGE_INK}; margin-bottom: -1px; }}
+.sl-toy .word .dart {{ left: calc(50% - 7px); width: 14px; height: 14px; margin-bottom: -7px; border-radius: 7px;
+  background: {WHITE}; border: 2px solid {DARK_INK}; font: bold 11px/10px {style.FONT}; text-align: center; }}
+.sl-toy .word .missed {{ background: {RED}; border-color: {WHITE}; color: {WHITE}; }}
+</style>"""
+
+_KEPT, _OVER, _REFILLED = "min(p, q): drafted and kept", "q above p: rejected", "p above q: refilled"
+
+
+class _Part(NamedTuple):
+    """A share of every word's bar, on top of the parts before it: its class, what it is, its height."""
+
+    kind: str
+    what: str
+    height: Tensor
+
+
+class _Dart(NamedTuple):
+    """Where a draw landed: the word, the height, and how it is marked."""
+
+    word: int
+    at: float
+    kind: str = "dart"
+
+
+def toy_html(
     words: Sequence[str],
     p: Tensor,
     q: Tensor,
@@ -23,142 +71,114 @@ def toy_figure(
     bug: bool = False,
     last: Draw | None = None,
     residual: Callable[[Tensor, Tensor], Tensor] = accept.residual,
-) -> Figure:
+) -> str:
     """F5: q and p with what they share, what a rejection draws from, and the tally beside p.
 
-    words: [n]. p, q: [n], each summing to 1. counts: [2, n] whole numbers as `many_draws` gives: replaced, kept.
-    bug: a rejection draws from p. last: a draw to mark by darts. In q the dart stands at height u · q(d):
-    it is kept exactly if it hits the solid part. residual: from p and q to what is drawn below them.
+    words: [n], safe in HTML. p, q: [n], each summing to 1. counts: [2, n] whole numbers as `many_draws` gives:
+    replaced, kept. bug: a rejection draws from p. last: a draw to mark by darts. In q the dart stands at height
+    u · q(d): it is kept exactly if it hits the solid part. residual: from p and q to what is drawn below them.
     Taught in notebook 04_sampling_proof, section 'Drag it: the toy figure'.
     """
-    p, q, n = p.double(), q.double(), len(words)
+    p, q = p.double(), q.double()
     both, excess_q, excess_p = torch.minimum(p, q), (q - p).clamp(min=0), (p - q).clamp(min=0)
     alpha, rest, empty = float(overlap(p, q)), float(excess_p.sum()), not bool((q > p).any())
-    refill = p if bug else torch.zeros(n) if empty else torch.as_tensor(residual(p, q))
-    total = int(counts.sum())
-    share = counts.double() / max(total, 1)
-    right, wrong = ([None] * n, refill) if bug else (refill, [None] * n)
-    tally_fix, tally_bug = ([None] * n, share[0]) if bug else (share[0], [None] * n)
-    traces = [
-        _bars(1, both, words, "min(p, q): drafted and kept", name="min(p, q): drafted and kept", showlegend=True),
-        _bars(1, excess_q, words, "q − p", both, hatch(AMBER), name="q above p: rejected", showlegend=True),
-        _bars(2, both, words, "min(p, q)"),
-        _bars(2, excess_p, words, "p − q", both, _WASH, name="p above q: refilled", showlegend=True),
-        _bars(3, right, words, "residual", marker=_WASH),
-        _bars(3, wrong, words, "p, though the draft was rejected", marker=hatch(RED)),
-        _bars(4, share[1], words, "kept drafts"),
-        _bars(4, tally_fix, words, "from the residual", share[1], _WASH),
-        _bars(4, tally_bug, words, "from p after a rejection", share[1], hatch(RED)),
-        _ticks(p, words),
-        _labels(1, q, q),
-        _labels(2, p, p),
-        _labels(3, refill, refill),
-        _labels(4, torch.maximum(share.sum(0), p), share.sum(0) if total else None),
-        *_darts(last, q, refill, share.sum(0)),
-    ]
-    high = 1.2 if float(torch.maximum(p, q).max()) > 0.5 else 0.6
-    tops = (high, high, 1.2, 1.2 if float(share.sum(0).max()) > 0.5 else 0.6)
+    refill = p if bug else torch.zeros(len(words)) if empty else torch.as_tensor(residual(p, q))
+    fill = ("bug", "p, though the draft was rejected") if bug else ("refill", "residual")
+    share = counts.double() / max(int(counts.sum()), 1)
+    came = ("bug", "from p after a rejection") if bug else ("refill", "from the residual")
     refilled = "nothing is left to refill: empty" if empty else f"max(0, p − q) ÷ <b>{rest:.2f}</b>"
-    heads = (
-        f"<b>q</b>, the draft. α = Σ min(p, q) = <b>{alpha:.2f}</b>",
-        "<b>p</b>, the target",
-        "<b>bug</b>: a rejection draws from all of p" if bug else f"<b>residual</b> = {refilled}",
-        _tally_head(counts, p),
+    high = 1.2 if float(torch.maximum(p, q).max()) > 0.5 else 0.6
+    low = 1.2 if float(share.sum(0).max()) > 0.5 else 0.6
+    in_q, in_refill, in_tally = _darts(last, q, refill, share.sum(0))
+    panels = (
+        _panel(
+            f"<b>q</b>, the draft. α = Σ min(p, q) = <b>{alpha:.2f}</b>",
+            words,
+            (_Part("both", _KEPT, both), _Part("over", _OVER, excess_q)),
+            high,
+            title="probability",
+            dart=in_q,
+        ),
+        _panel(
+            "<b>p</b>, the target",
+            words,
+            (_Part("both", _KEPT, both), _Part("refill", _REFILLED, excess_p)),
+            high,
+        ),
+        _panel(
+            "<b>bug</b>: a rejection draws from all of p" if bug else f"<b>residual</b> = {refilled}",
+            words,
+            [_Part(*fill, refill)],
+            1.2,
+            digits=3,
+            title="probability",
+            dart=in_refill,
+        ),
+        _panel(
+            _tally_head(counts, p),
+            words,
+            (_Part("both", "kept drafts", share[1]), _Part(*came, share[0])),
+            low,
+            digits=3,
+            title="share of draws",
+            dart=in_tally,
+            p=p.tolist(),
+        ),
     )
-    places = {f"{axis_}axis{i or ''}": spec for i in (0, 2, 3, 4) for axis_, spec in _axes(i or 1, words, tops)}
-    return style.figure(
-        traces,
-        520,
-        barmode="overlay",
-        margin={"l": 58, "r": 12, "t": 54, "b": 34},
-        showlegend=True,
-        legend={"orientation": "h", "x": 0, "y": 1.05, "yanchor": "bottom", "font": {"size": 12}, **_NO_CLICKS},
-        annotations=[_head(i, text) for i, text in enumerate(heads, 1)],
-        **places,
+    keys = "".join(
+        f'<span><i class="{kind}"></i>{what}</span>'
+        for kind, what in (("both", _KEPT), ("over", _OVER), ("refill", _REFILLED))
     )
+    return f'{CSS}<div class="sl-toy"><div class="legend">{keys}</div><div class="panels">{"".join(panels)}</div></div>'
 
 
-_WASH = {"color": PALE_BLUE}
-_NONE = "\u00a0"  # plotly loses track of labels that are empty for a while
-_NO_CLICKS = {"itemclick": False, "itemdoubleclick": False}
-_LEFT, _RIGHT = [0, 0.47], [0.53, 1]
-_UPPER, _LOWER = [0.575, 1], [0, 0.405]
-
-
-def _bars(
-    place: int,
-    height: Tensor | list[None],
+def _panel(
+    head: str,
     words: Sequence[str],
-    what: str,
-    base: Tensor | None = None,
-    marker: dict | None = None,
-    **more: object,
-) -> dict:
-    # A bar of height 0 would still draw its outline.
-    heights = [v or None for v in (height.tolist() if isinstance(height, Tensor) else height)]
-    return bar(
-        x=list(range(len(words))),
-        y=heights,
-        base=[0.0] * len(words) if base is None else base.tolist(),
-        width=0.62,
-        marker=marker or {"color": BLUE},
-        customdata=[f"{w}, {what}" for w in words],
-        hovertemplate="%{customdata}: %{y:.4f}<extra></extra>",
-        # What is not drawn costs a drag no time.
-        visible=any(heights) or "showlegend" in more,
-        **{"showlegend": False, **more},
-        **_on(place),
-    )
+    parts: Sequence[_Part],
+    top: float,
+    *,
+    digits: int = 2,
+    title: str = "",
+    dart: _Dart | None = None,
+    p: Sequence[float] = (),
+) -> str:
+    """A bar for each word, from 0 to top. digits: of its label. title: what the axis counts. p: where ticks stand."""
+
+    def up(value: float) -> str:
+        return f"{100 * value / top:.3f}%"
+
+    step = 0.2 if top < 1 else 0.5
+    lines = [(f"{i * step:.1f}" if i else "0", i * step) for i in range(int(top / step + 1e-9) + 1)]
+    plot = [f'<div class="title">{title}</div>'] if title else []
+    plot += [f'<div class="line" style="bottom:{up(y)}"><small>{text}</small></div>' for text, y in lines]
+    for i, word in enumerate(words):
+        bars, base = [f"<b>{word}</b>"], 0.0
+        for kind, what, heights in parts:
+            if (height := float(heights[i])) > 0:
+                size = f"bottom:{up(base)};height:{up(height)}"
+                bars.append(f'<i class="{kind}" style="{size}" title="{word}, {what}: {height:.4f}"></i>')
+                base += height
+        tick = p[i] if p else 0.0
+        if p:
+            bars.append(f'<i class="p" style="bottom:{up(tick)}" title="{word}: p = {tick:.4f}"></i>')
+        if base:
+            bars.append(f'<small style="bottom:calc({up(max(base, tick))} + 1px)">{base:.{digits}f}</small>')
+        if dart and dart.word == i:
+            mark = "✕" if "missed" in dart.kind else ""
+            bars.append(f'<i class="{dart.kind}" style="bottom:{up(dart.at)}" title="this draw">{mark}</i>')
+        plot.append(f'<div class="word">{"".join(bars)}</div>')
+    return f'<div><div class="head"><span>{head}</span></div><div class="plot">{"".join(plot)}</div></div>'
 
 
-def _labels(place: int, height: Tensor, values: Tensor | None) -> dict:
-    digits = 3 if place > 2 else 2
-    text = [_NONE] * len(height) if values is None else [f"{v:.{digits}f}" for v in values.tolist()]
-    text = [_NONE if place == 3 and float(h) == 0 else t for h, t in zip(height, text, strict=True)]
-    look = {"mode": "text", "textposition": "top center", "textfont": {"size": 11}, "cliponaxis": False}
-    where = {"x": list(range(len(height))), "y": height.tolist(), "text": text}
-    return scatter(**where, **look, hoverinfo="skip", showlegend=False, **_on(place))
-
-
-def _ticks(p: Tensor, words: Sequence[str]) -> dict:
-    return scatter(
-        x=list(range(len(p))),
-        y=p.tolist(),
-        mode="markers",
-        marker={"symbol": "line-ew", "size": 30, "line": {"width": 2.5, "color": INK}},
-        customdata=list(words),
-        hovertemplate="%{customdata}: p = %{y:.4f}<extra></extra>",
-        showlegend=False,
-        **_on(4),
-    )
-
-
-def _darts(last: Draw | None, q: Tensor, refill: Tensor, share: Tensor) -> list[dict]:
-    at = {1: [None, None], 3: [None, None], 4: [None, None]}
-    if last:
-        at[1] = [last.d, (0.5 if last.u is None else last.u) * float(q[last.d])]
-        at[4] = [last.token, float(share[last.token]) / 2]
-        if not last.kept:
-            at[3] = [last.token, float(refill[last.token]) / 2]
-    missed = last is not None and not last.kept
-    return [
-        scatter(
-            x=[x],
-            y=[y],
-            visible=x is not None,
-            mode="markers",
-            marker={
-                "symbol": "x" if place == 1 and missed else "circle",
-                "size": 11,
-                "color": RED if place == 1 and missed else style.WHITE,
-                "line": {"width": 2, "color": style.WHITE if place == 1 and missed else style.DARK_INK},
-            },
-            hovertemplate="this draw<extra></extra>",
-            showlegend=False,
-            **_on(place),
-        )
-        for place, (x, y) in at.items()
-    ]
+def _darts(last: Draw | None, q: Tensor, refill: Tensor, share: Tensor) -> tuple[_Dart | None, ...]:
+    """Of a draw: in q, in what a rejection draws from, in the tally."""
+    if last is None:
+        return None, None, None
+    height = (0.5 if last.u is None else last.u) * float(q[last.d])
+    judged = _Dart(last.d, height, "dart" if last.kept else "dart missed")
+    redrawn = None if last.kept else _Dart(last.token, float(refill[last.token]) / 2)
+    return judged, redrawn, _Dart(last.token, float(share[last.token]) / 2)
 
 
 def _tally_head(counts: Tensor, p: Tensor) -> str:
@@ -173,24 +193,3 @@ def _tally_head(counts: Tensor, p: Tensor) -> str:
     sign, side = ("✓", "below") if test.statistic < test.threshold else ("✕", "above")
     what = f"χ² = <b>{test.statistic:,.1f}</b> {sign} {side} {test.threshold:.2f}"
     return text + f"{what}, {test.degrees} degrees of freedom"
-
-
-def _head(place: int, text: str) -> dict:
-    where = {"x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom", "yshift": 4}
-    number = "" if place == 1 else place
-    return note(text, **where, xref=f"x{number} domain", yref=f"y{number} domain")
-
-
-def _axes(place: int, words: Sequence[str], tops: Sequence[float]) -> list[tuple[str, dict]]:
-    number, left, top = "" if place == 1 else place, place in (1, 3), tops[place - 1]
-    name = {1: "probability", 3: "probability", 4: "share of draws"}.get(place, "")
-    across = axis(tickvals=list(range(len(words))), ticktext=list(words), tickfont={"size": 11}, showgrid=False)
-    across |= {"anchor": f"y{number}", "domain": _LEFT if left else _RIGHT, "range": [-0.5, len(words) - 0.5]}
-    up = axis(name if left else "", range=[0, top], dtick=0.2 if top < 1 else 0.5, tickfont={"size": 11})
-    up |= {"anchor": f"x{number}", "domain": _UPPER if place < 3 else _LOWER}
-    return [("x", across), ("y", up)]
-
-
-def _on(place: int) -> dict[str, str]:
-    number = "" if place == 1 else place
-    return {"xaxis": f"x{number}", "yaxis": f"y{number}"}

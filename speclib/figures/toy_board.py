@@ -11,9 +11,8 @@ from torch import Tensor
 
 from speclib import accept
 from speclib.figures import style, toy, toy_draws
-from speclib.figures.live import Board
+from speclib.figures.page import PageBoard
 from speclib.figures.proof import proof_html
-from speclib.figures.style import Figure
 from speclib.toy import WORDS, P, Q
 
 MANY = 10_000
@@ -21,12 +20,15 @@ _DRAFTS = ("model", "one guess", "uniform", "my own")
 _INTRO = "Press <b>Sample 1</b> and read what happens to one draft. Then press <b>Sample 10,000</b>."
 
 
-class ToyBoard(Board):
+class ToyBoard(PageBoard):
     """F5: q, p, the residual and the tally; buttons, drafts, the slider toward p, the bug.
 
     rule: what is run, with `accept_or_fix`'s arguments; the bug switch puts `sample_p_on_reject` in its place.
     The tally begins anew whenever q or the rule changes: what was drawn before says nothing about them.
     """
+
+    height = 526
+    text = "Figure: q and p of six words with what they share, the residual, and a tally of 10,000 draws beside p."
 
     def __init__(
         self,
@@ -81,22 +83,22 @@ class ToyBoard(Board):
             equalizer,
             self.trace,
         ]
-        text = "Figure: q and p of six words with what they share, the residual, and a tally of 10,000 draws beside p."
         controls = [self.drafts, self.toward, self.bug, *self.own]
-        for control in controls:  # before the figure's own redraw, which the base class adds
-            control.observe(self._anew, names="value")
+        super().__init__(rows)
+        for control in controls:
+            control.observe(self.guard(self._anew), names="value")
         self.drafts.observe(lambda change: _show(equalizer, change["new"] == "my own"), names="value")
-        super().__init__(controls, lambda: self._figure(self.counts, self.last), text, rows)
-        for button, pressed in zip(buttons, (self._one, self._many, self._reset), strict=True):
+        for button, pressed in zip(buttons, (self._one, self._many, self._anew), strict=True):
             button.on_click(self.guard(pressed))
+        self._draw()
 
-    def still(self) -> Figure:
+    def still(self) -> str:
         # Without a kernel nobody can press a button: the picture shows what comes of it.
         rng = toy_draws.Listening(7)
         counts = toy_draws.many_draws(self.law, MANY, rng)
         tries = (toy_draws.one_draw(self._rule, self.p, self.q, rng) for _ in range(50))
         rejected = next((draw for draw in tries if not draw.kept), None)
-        return self._figure(counts, rejected)
+        return self._html(counts, rejected)
 
     @property
     def q(self) -> Tensor:
@@ -123,23 +125,23 @@ class ToyBoard(Board):
     def _rule(self) -> toy_draws.Rule:
         return toy_draws.sample_p_on_reject if self.bug.value else self.rule
 
-    def _figure(self, counts: Tensor, last: toy_draws.Draw | None) -> Figure:
-        return toy.toy_figure(self.words, self.p, self.q, counts, self.bug.value, last, self.residual)
+    def _html(self, counts: Tensor, last: toy_draws.Draw | None) -> str:
+        return toy.toy_html(self.words, self.p, self.q, counts, self.bug.value, last, self.residual)
+
+    def _draw(self) -> None:
+        self.page.value = self._html(self.counts, self.last)
 
     def _anew(self, _: Any) -> None:
         self.counts, self.last, self._law = torch.zeros_like(self.counts), None, None
         self.trace.value = _INTRO
-
-    def _reset(self, _: Any) -> None:
-        self._anew(None)
-        self.redraw()
+        self._draw()
 
     def _one(self, _: Any) -> None:
         self.last = toy_draws.one_draw(self._rule, self.p, self.q, self.rng)
         self.counts = self.counts.clone()
         self.counts[int(self.last.kept), self.last.token] += 1
         self.trace.value = toy_draws.in_words(self.last, self.words, self.p, self.q, self.bug.value)
-        self.redraw()
+        self._draw()
 
     def _many(self, _: Any) -> None:
         self.last, drawn = None, toy_draws.many_draws(self.law, MANY, self.rng)
@@ -147,7 +149,7 @@ class ToyBoard(Board):
         self.trace.value = (
             f"{MANY:,} more: {int(drawn[1].sum()):,} drafts kept, {int(drawn[0].sum()):,} rejected and replaced."
         )
-        self.redraw()
+        self._draw()
 
 
 class Proof(widgets.VBox):

@@ -21,9 +21,9 @@ _RUN = f"""index => {{
 }}"""
 # Traces may hold typed arrays; as JSON they would be objects.
 TRACE = """(gd, [i, key]) => Array.from(gd.data[i][key], x => x)"""
-# From a key, or without one from the next move of the mouse, to the first frame in which what is drawn differs.
+# From a key or a click, or without a handle from the next move of the mouse, to the first change of what is drawn.
 _LATENCY = """async (box, [handle, key]) => {
-  const drawn = () => Array.from(box.querySelectorAll('DRAWN'), e => e.getAttribute('d') ?? e.textContent).join();
+  const drawn = () => Array.from(box.querySelectorAll('DRAWN'), e => e.outerHTML).join();
   const before = drawn();
   let start = performance.now();
   const changed = new Promise((done, fail) => {
@@ -35,6 +35,7 @@ _LATENCY = """async (box, [handle, key]) => {
   });
   const moved = () => { start = performance.now(); };
   if (key) handle.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+  else if (handle) handle.click();
   else document.addEventListener('pointermove', moved, {capture: true, once: true});
   return await changed;
 }"""
@@ -227,6 +228,10 @@ class Board:
         """Milliseconds from a key on a slider to the first change of what is drawn: paths of an SVG, or a page."""
         handle = self.control(label).locator(".noUi-handle").element_handle()
         return self.box.evaluate(_LATENCY.replace("DRAWN", drawn), [handle, key])
+
+    def click_latency(self, button: Locator, drawn: str) -> float:
+        """Milliseconds from a click to the first change of what is drawn."""
+        return self.box.evaluate(_LATENCY.replace("DRAWN", drawn), [button.element_handle(), None])
 
     def drag_latency(self, label: str) -> float:
         """Milliseconds from one move of the mouse, a slider's handle held, to the first change of the drawn bars."""

@@ -13,21 +13,16 @@ from speclib.toy import WORDS, P, Q
 
 from .lab import Board, Lab
 
-MIN_Q, Q_OVER, RESIDUAL, BUG, KEPT, FIXED, FROM_P, TICKS = 0, 1, 4, 5, 6, 7, 8, 9  # traces of the toy figure
-DARTS = (14, 15, 16)
-# From the click to the first frame in which a sentence above a panel differs.
-CLICK = """async (gd, button) => {
-  const words = () => Array.from(gd.querySelectorAll('.annotation-text'), t => t.textContent).join();
-  const before = words(), start = performance.now();
-  const changed = new Promise((done, fail) => {
-    setTimeout(() => fail(new Error('nothing changed within 5 s')), 5000);
-    const watch = new MutationObserver(() => {
-      if (words() !== before) { watch.disconnect(); done(performance.now() - start); }
-    });
-    watch.observe(gd, {subtree: true, childList: true, attributes: true, characterData: true});
+PAGE = ".sl-toy"
+IN_Q, RESIDUAL, TALLY = 0, 2, 3  # panels
+# How high the marks of one kind are, word by word, measured as a reader would: against the axis beside them.
+MEASURE = """(box, [panel, kind, place]) => {
+  const plot = box.querySelectorAll('.plot')[panel], line = [...plot.querySelectorAll('.line')].at(-1);
+  const base = plot.getBoundingClientRect().bottom, one = (base - line.getBoundingClientRect().bottom) / line.innerText;
+  return Array.from(plot.querySelectorAll('.word'), word => {
+    const mark = word.querySelector(kind)?.getBoundingClientRect();
+    return mark ? (place ? base - (mark.top + mark.bottom) / 2 : mark.height) / one : 0;
   });
-  button.click();
-  return await changed;
 }"""
 
 
@@ -41,7 +36,7 @@ def output(lab: Lab, number: int) -> Locator:
 @pytest.fixture(scope="module")
 def board(lab: Lab) -> Board:
     lab.read("04_sampling_proof")
-    return lab.board()
+    return lab.paged(PAGE)
 
 
 @pytest.fixture(autouse=True)
@@ -78,14 +73,36 @@ def told(board: Board) -> str:
     return board.box.locator(".speclib-trace").inner_text()
 
 
+def heads(board: Board) -> list[str]:
+    """The sentences above the panels."""
+    return board.box.locator(f"{PAGE} .head span").evaluate_all("all => all.map(e => e.innerHTML)")
+
+
+def heights(board: Board, panel: int, *kinds: str) -> list[float]:
+    """How high the bars of these kinds are together."""
+    return [sum(column) for column in zip(*(_measured(board, panel, f".{k}") for k in kinds), strict=True)]
+
+
+def places(board: Board, panel: int, kind: str) -> list[float]:
+    """How far up ticks or darts stand; 0 where there is none."""
+    return _measured(board, panel, f".{kind}", True)
+
+
+def _measured(board: Board, panel: int, kind: str, place: bool = False) -> list[float]:
+    return board.box.locator(PAGE).evaluate(MEASURE, [panel, kind, place])
+
+
+def near(values: list[float]) -> object:
+    return pytest.approx(values, abs=0.002)  # half a pixel
+
+
 def tally(board: Board) -> list[float]:
     """The share of each word among what was drawn, read off the bars in the page."""
-    parts = [board.trace(i, "y") for i in (KEPT, FIXED, FROM_P)]
-    return [sum(x or 0 for x in column) for column in zip(*parts, strict=True)]
+    return heights(board, TALLY, "both", "refill", "bug")
 
 
 def statistic(board: Board) -> float:
-    return float(re.search(r"χ² = <b>([\d,.]+)", board.sentences()[3])[1].replace(",", ""))
+    return float(re.search(r"χ² = <b>([\d,.]+)", heads(board)[TALLY])[1].replace(",", ""))
 
 
 @pytest.mark.parametrize(
@@ -113,20 +130,19 @@ def test_buttons_and_switches_answer_to_the_keyboard(board: Board):
     many.focus()
     many.press("Enter")
     board.settle()
-    assert board.sentences()[3].startswith("<b>10,000</b> drawn")
+    assert heads(board)[TALLY].startswith("<b>10,000</b> drawn")
     for checked in (True, False):
         bug(board).focus()
         bug(board).press("Space")
         board.settle()
-        assert bug(board).is_checked() == checked == ("bug" in board.sentences()[2])
+        assert bug(board).is_checked() == checked == ("bug" in heads(board)[RESIDUAL])
 
 
 def test_the_lessons_numbers_are_in_the_page(board: Board):
-    q_over = [x or 0 for x in board.trace(Q_OVER, "y")]
-    assert [a + b for a, b in zip(board.trace(MIN_Q, "y"), q_over, strict=True)] == pytest.approx(Q.tolist())
-    assert "<b>0.70</b>" in board.sentences()[0]
-    assert [x or 0 for x in board.trace(RESIDUAL, "y")] == pytest.approx([2 / 3, 0, 1 / 6, 1 / 6, 0, 0])
-    assert board.trace(TICKS, "y") == pytest.approx(P.tolist())
+    assert heights(board, IN_Q, "both", "over") == near(Q.tolist())
+    assert "<b>0.70</b>" in heads(board)[IN_Q]
+    assert heights(board, RESIDUAL, "refill") == near([2 / 3, 0, 1 / 6, 1 / 6, 0, 0])
+    assert places(board, TALLY, "p") == near(P.tolist())
 
 
 def test_sample_1_tells_what_happened_and_marks_it(board: Board):
@@ -142,9 +158,10 @@ def test_sample_1_tells_what_happened_and_marks_it(board: Board):
         kept = "✓ kept" in text
         assert kept == (sign == "<")
         assert kept or re.search(r"✕ rejected, and the residual gave (THE|CAT|DOG)\.", text)
-        darts = [board.trace(i, "x")[0] for i in DARTS]
-        assert (darts[1] is None) == kept and None not in (darts[0], darts[2])
-        assert board.sentences()[3].startswith(f"<b>{drawn}</b> drawn")
+        (dart,) = (at for at in places(board, IN_Q, "dart") if at)
+        assert [dart] == near([u * float(Q[WORDS.index(found[1])])])
+        assert any(places(board, RESIDUAL, "dart")) != kept and any(places(board, TALLY, "dart"))
+        assert heads(board)[TALLY].startswith(f"<b>{drawn}</b> drawn")
         seen.add(kept)
         if len(seen) == 2 and drawn >= 5:
             return
@@ -154,35 +171,35 @@ def test_sample_1_tells_what_happened_and_marks_it(board: Board):
 def test_sample_10000_fills_the_bars_up_to_p_and_chi_square_does_not_grow(board: Board):
     for n in range(1, 4):
         press(board, "Sample 10,000")
-        assert board.sentences()[3].startswith(f"<b>{n * 10_000:,}</b> drawn")
+        assert heads(board)[TALLY].startswith(f"<b>{n * 10_000:,}</b> drawn")
         assert tally(board) == pytest.approx(P.tolist(), abs=0.02)
         assert statistic(board) < 35  # p-value 1e-6
-        assert "11.07, 5 degrees of freedom" in board.sentences()[3]
+        assert "11.07, 5 degrees of freedom" in heads(board)[TALLY]
     assert "10,000 more" in told(board)
     press(board, "Reset")
-    assert "nothing drawn yet" in board.sentences()[3]
+    assert "nothing drawn yet" in heads(board)[TALLY]
 
 
 def test_the_bug_makes_chi_square_grow_with_every_press(board: Board):
     bug(board).check()
     board.settle()
-    assert "bug" in board.sentences()[2]
-    assert board.trace(BUG, "y") == pytest.approx(P.tolist())
+    assert "bug" in heads(board)[RESIDUAL]
+    assert heights(board, RESIDUAL, "bug") == near(P.tolist())
     values = []
     for _ in range(3):
         press(board, "Sample 10,000")
         values.append(statistic(board))
-        assert "✕ above 11.07" in board.sentences()[3]
+        assert "✕ above 11.07" in heads(board)[TALLY]
     assert 300 < values[0] < 800 and values[0] + 200 < values[1] < values[2] - 200
     assert tally(board) == pytest.approx([0.32, 0.325, 0.145, 0.08, 0.078, 0.052], abs=0.015)
     bug(board).uncheck()
     board.settle()
-    assert "nothing drawn yet" in board.sentences()[3]  # the old counts say nothing about this rule
+    assert "nothing drawn yet" in heads(board)[TALLY]  # the old counts say nothing about this rule
 
 
 def test_one_guess_and_uniform_are_exact_too(board: Board):
     choose(board, "one guess")
-    assert "<b>0.40</b>" in board.sentences()[0]
+    assert "<b>0.40</b>" in heads(board)[IN_Q]
     press(board, "Sample 1")
     assert told(board).startswith("The draft says THE. p/q = 0.40 / 1.00 = 0.400")
     for draft in ("one guess", "uniform"):
@@ -205,8 +222,7 @@ def test_the_readers_own_q_by_key_by_mouse_and_typed(board: Board):
     box.press("Enter")
     board.settle()
     weights = [0, 0.45, 0.5, 0.05, 1, 0.04]
-    q = [a + (b or 0) for a, b in zip([x or 0 for x in board.trace(MIN_Q, "y")], board.trace(Q_OVER, "y"), strict=True)]
-    assert q == pytest.approx([w / sum(weights) for w in weights], abs=1e-6)
+    assert heights(board, IN_Q, "both", "over") == near([w / sum(weights) for w in weights])
     press(board, "Sample 10,000")
     assert tally(board) == pytest.approx(P.tolist(), abs=0.02)
     for label in ("THE", "A", "CAT", "DOG", "SAT", "RAN"):
@@ -224,14 +240,14 @@ def test_toward_p_alpha_rises_to_1_and_the_residual_empties(board: Board):
     board.drag("toward p", 0.5)
     board.settle()
     t = float(board.readout("toward p"))
-    alpha = float(re.search(r"<b>([\d.]+)</b>$", board.sentences()[0])[1])
+    alpha = float(re.search(r"<b>([\d.]+)</b>$", heads(board)[IN_Q])[1])
     assert 0.3 < t < 0.7 and alpha == pytest.approx(0.7 + 0.3 * t, abs=0.006)
     board.key("toward p", "End")
     board.settle()
-    assert "<b>1.00</b>" in board.sentences()[0] and "empty" in board.sentences()[2]
-    assert not any(board.trace(RESIDUAL, "y"))
+    assert "<b>1.00</b>" in heads(board)[IN_Q] and "empty" in heads(board)[RESIDUAL]
+    assert not any(heights(board, RESIDUAL, "refill"))
     press(board, "Sample 10,000")
-    assert "1.000 of them kept" in board.sentences()[3]
+    assert "1.000 of them kept" in heads(board)[TALLY]
 
 
 def test_the_proof_moves_with_the_figure(lab: Lab, board: Board):
@@ -282,9 +298,9 @@ def test_counting_goes_on_and_stops(lab: Lab, board: Board, number: int):
 
 
 def test_buttons_and_drags_answer_quickly(board: Board, capsys: pytest.CaptureFixture[str]):
-    many = button(board, "Sample 10,000").element_handle()
-    clicks = sorted(board.plot.evaluate(CLICK, many) for _ in range(15))
-    drags = sorted(board.latency("toward p", key) for key in ["ArrowRight"] * 15 + ["ArrowLeft"] * 15)
+    many = button(board, "Sample 10,000")
+    clicks = sorted(board.click_latency(many, PAGE) for _ in range(15))
+    drags = sorted(board.latency("toward p", key, PAGE) for key in ["ArrowRight"] * 15 + ["ArrowLeft"] * 15)
     with capsys.disabled():
         for name, times in (("Sample 10,000", clicks), ("toward p", drags)):
             print(f"\n{name}: median {statistics.median(times):.0f} ms, slowest {times[-1]:.0f} ms")
