@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.ndimage import distance_transform_edt
 
 from speclib import speedup as formulas
-from speclib.figures import style
-from speclib.figures.style import AMBER, BLUE, CLEAR, DARK_INK, GREEN, INK, RED, WHITE, Figure, axis, note, scatter
+from speclib.figures import style, svg
+from speclib.figures.style import AMBER, BLUE, DARK_INK, GREEN, PAGE_INK, RED, WHITE
 
 Formula = Callable[[float, int, float, float], float]  # α, K, c, v(K) → speedup
 
@@ -20,6 +20,10 @@ MOST_K = 32
 MOST_C = 0.6
 ALPHAS = np.linspace(0, 1, 101).round(4)
 CS = np.linspace(0, MOST_C, 61).round(4)
+HEIGHT = 356  # of the plots with their titles, in pixels
+_TOP, _HIGH = 30, 278
+_TOPS = {2: 0.5, 3: 0.5, 4: 1, 6: 1, 8: 2, 12: 2, 16: 4, 24: 4, 36: 6}  # of the speedup axis, with the step of its grid
+_STAR = "M0-9.5 2.2-3 9-2.9 3.6 1.2 5.6 7.7 0 3.8-5.6 7.7-3.6 1.2-9-2.9-2.2-3z"
 
 
 class Point(NamedTuple):
@@ -31,99 +35,64 @@ class Point(NamedTuple):
     high: float
 
 
-def calculator_figure(
+def calculator_html(
     alpha: float,
     c: float,
     v: Sequence[float],
     points: Sequence[Point] = (),
     formula: Formula = formulas.speedup,
-) -> Figure:
+) -> str:
     """F6: speedup against K with the best K, free drafts, their limit and break-even; beside it a map of the best K.
 
     alpha: in [0, 1]. c: at least 0; the map ends at `MOST_C`. v: v[K] for K = 0 … the largest K that is drawn.
     points: as measured, laid on the curve. formula: whose speedup the curve shows.
     Taught in notebook 05_sweep, section 'Drag it: the calculator'.
     """
-    ks = list(range(len(v)))
-    curve = [float(formula(alpha, k, c, v[k])) for k in ks]
-    free = [float(formula(alpha, k, 0.0, v[k])) for k in ks]
+    curve = [float(formula(alpha, k, c, x)) for k, x in enumerate(v)]
     best = curve.index(max(curve))
+    ring = _MAP.mark(alpha, min(c, MOST_C), 'circle r="6"', f"fill:{WHITE};stroke:{DARK_INK};stroke-width:3", "ring")
+    parts = (*_curve(alpha, curve, best, v, points, formula), *best_k_map(tuple(v)), ring)
+    return svg.chart(_sentence(alpha, c, best, curve[best], v), style.WIDTH, HEIGHT, parts)
+
+
+def _curve(
+    alpha: float, curve: Sequence[float], best: int, v: Sequence[float], points: Sequence[Point], formula: Formula
+) -> Iterator[str]:
+    ks, right = range(len(v)), len(v) - 0.4
+    free = [float(formula(alpha, k, 0.0, v[k])) for k in ks]
     ceiling = 1 / (1 - alpha) if alpha < 1 else math.inf
-    top = _top(max(*free, *curve, *(p.high for p in points)))
+    top = next((t for t in _TOPS if t > 1.08 * max(*free, *curve, *(p.high for p in points))), 36)
+    plot = svg.Panel(66, _TOP, 380, _HIGH, (-0.4, right), (0, top))
+    step = _TOPS[top]
+    ticks = [i * step for i in range(round(top / step) + 1)]
+    yield plot.axes(ks[:: 4 if len(ks) > 14 else 1], ticks, ("K, drafts per round", "times plain decoding"), " ×")
+    yield plot.line((-0.4, right), (1, 1), f"stroke:{PAGE_INK};stroke-width:1.5;stroke-dasharray:1.5 3", "even")
+    if ceiling <= top:
+        yield plot.line((-0.4, right), (ceiling,) * 2, f"stroke:{BLUE};stroke-width:1.5;stroke-dasharray:9 6", "limit")
+    yield plot.line(ks, free, f"stroke:{AMBER};stroke-width:1.5;stroke-dasharray:9 4 2 4", "free")
+    yield plot.line(ks, curve, f"stroke:{BLUE};stroke-width:2.5", "curve")
+    for k in ks:
+        yield plot.mark(k, curve[k], 'circle r="3"', f"fill:none;stroke:{BLUE}", "at")
+    for k, times in enumerate(curve):  # all above and below a point says its number
+        left, width = plot.at(k - 0.5, 0)[0], plot.width / (right + 0.4)
+        box = f'x="{left:.1f}" y="{plot.top}" width="{width:.1f}" height="{plot.height}"'
+        yield f'<rect class="hit" {box}><title>K = {k}: {times:.3f} ×</title></rect>'
+    for p in points:
+        ink = f"stroke:{PAGE_INK};stroke-width:1.5"
+        yield plot.line((p.K, p.K), (p.low, p.high), ink, "whisker")
+        yield from (plot.mark(p.K, end, 'path d="M-4 0h8"', ink) for end in (p.low, p.high))
+        hint = f"measured, K = {p.K}: {p.speedup:.2f} × ({p.low:.2f}–{p.high:.2f})"
+        yield plot.mark(p.K, p.speedup, 'circle r="5"', f"fill:{BLUE};{ink}", "point", hint)
+    star = f"fill:{GREEN};stroke:{WHITE};pointer-events:none"
+    yield plot.mark(best, curve[best], f'path d="{_STAR}"', star, "best")
     shown = min(ceiling, top)
-    right = ks[-1] + 0.6
-    line = {"mode": "lines", "hoverinfo": "skip"}
-    traces = [
-        scatter(x=[-0.4, right], y=[1, 1], line={"color": INK, "width": 1.5, "dash": "dot"}, **line),
-        scatter(
-            x=[-0.4, right],
-            y=[ceiling if alpha < 1 else None] * 2,
-            line={"color": BLUE, "width": 1.5, "dash": "dash"},
-            **line,
-        ),
-        scatter(x=ks, y=free, line={"color": AMBER, "width": 1.5, "dash": "dashdot"}, **line),
-        scatter(
-            x=ks,
-            y=curve,
-            mode="lines+markers",
-            line={"color": BLUE, "width": 2.5},
-            marker={"symbol": "circle-open", "size": 6, "color": BLUE},
-            hovertemplate="K = %{x}: %{y:.3f} ×<extra></extra>",
-        ),
-        scatter(
-            x=[best],
-            y=[curve[best]],
-            mode="markers",
-            marker={"symbol": "star", "size": 16, "color": GREEN, "line": {"width": 1, "color": WHITE}},
-            hovertemplate="best: K = %{x}, %{y:.3f} ×<extra></extra>",
-        ),
-        measured(points, mode="markers", hovertemplate="measured, K = %{x}: %{y:.2f} ×<extra></extra>"),
-        *best_k_map(tuple(v)),
-        scatter(
-            x=[alpha],
-            y=[c],
-            xaxis="x2",
-            yaxis="y2",
-            mode="markers",
-            marker={"symbol": "circle", "size": 13, "color": WHITE, "line": {"width": 3, "color": DARK_INK}},
-            hovertemplate="α = %{x:.2f}, c = %{y:.3f}<extra></extra>",
-            cliponaxis=False,
-        ),
-    ]
-    across = axis("K, drafts per round", range=[-0.4, right], dtick=4 if len(ks) > 14 else 1, domain=[0, 0.56])
-    up = axis("times plain decoding", range=[0, top], nticks=7, ticksuffix=" ×")
-    fig = style.figure(
-        traces,
-        380,
-        _sentence(alpha, c, best, curve[best], v),
-        margin={"l": 66, "r": 14, "t": 44, "b": 48},
-        xaxis=across,
-        yaxis=up,
-        xaxis2=axis("α", range=[0, 1], dtick=0.2, domain=[0.68, 1], anchor="y2", showgrid=False),
-        yaxis2=axis("c", range=[0, MOST_C], dtick=0.1, anchor="x2", showgrid=False),
-    )
-    high = "off the figure ↑" if ceiling > top else ""
-    limit = "∞" if ceiling == math.inf else f"{ceiling:.2f}"
-    side, shift = ("bottom", 9) if any(best == p.K for p in points) else ("top", -9)
-    small = {"xref": "x", "yref": "y", "font": {"size": 12, "color": INK}}
-    fig["layout"]["annotations"] += [
-        note(f"limit 1 ÷ (1 − α) = {limit} {high}".rstrip(), x=-0.2, y=shown, xanchor="left", **small)
-        | {"yanchor": "top" if shown > 0.93 * top else "bottom"},
-        note("plain decoding: break-even", x=right, y=1, xanchor="right", yanchor="top", **small),
-        note("if drafts cost nothing", x=right, y=free[-1], xanchor="right", **small)
-        # Where the best K is the last, its own label stands below.
-        | ({"yanchor": "bottom", "yshift": 5} if best == ks[-1] else {"yanchor": "top", "yshift": -5}),
-        note(f"K = {best}", x=best, y=curve[best], xanchor="center", yanchor=side, yshift=shift, **small)
-        | {"font": {"size": 13, "color": INK}},
-        note("<b>best K</b> for every α and c", x=0, y=1, xanchor="left", yanchor="bottom", yshift=4)
-        | {"xref": "x2 domain", "yref": "y2 domain"},
-    ]
-    return fig
-
-
-def _top(highest: float) -> float:
-    """The end of the speedup axis: one of a few, so that it does not move with every step of a slider."""
-    return next((top for top in (2, 3, 4, 6, 8, 12, 16, 24) if top > 1.08 * highest), 36)
+    limit = ("∞" if ceiling == math.inf else f"{ceiling:.2f}") + (" off the figure ↑" if ceiling > top else "")
+    yield plot.text(-0.2, shown, f"limit 1 ÷ (1 − α) = {limit}", dy=15 if shown > 0.93 * top else -5)
+    yield plot.text(right, 1, "plain decoding: break-even", "end", dy=15)
+    # The best K's own label stands above its star if a measured point is below, and in the way if it is the last.
+    above = any(best == p.K for p in points)
+    yield plot.text(right, free[-1], "if drafts cost nothing", "end", dy=-7 if above or best == ks[-1] else 17)
+    yield plot.text(best, curve[best], f"K = {best}", "middle", dy=-14 if above else 24, look="font-weight:bold")
 
 
 def _sentence(alpha: float, c: float, best: int, times: float, v: Sequence[float]) -> str:
@@ -138,87 +107,70 @@ def _break_even(limit: float) -> str:
     return f"It breaks even up to c = {limit:.2f}." if limit > 0 else "Not even free drafts would pay."
 
 
-def measured(points: Sequence[Point], **more: Any) -> dict[str, Any]:
-    """The trace of measured speedups, with their intervals as whiskers; of one empty point if there is none."""
-    up, down = [p.high - p.speedup for p in points] or [0], [p.speedup - p.low for p in points] or [0]
-    return scatter(
-        x=[p.K for p in points] or [None],
-        y=[p.speedup for p in points] or [None],
-        marker={"symbol": "circle", "size": 10, "color": BLUE, "line": {"width": 1.5, "color": INK}},
-        error_y={"type": "data", "array": up, "arrayminus": down, "color": INK, "thickness": 1.5, "width": 4},
-        cliponaxis=False,
-        **more,
-    )
-
-
 @lru_cache(maxsize=64)
+def edges(v: tuple[float, ...]) -> np.ndarray:
+    """Below which c a K of at least k is best, for k = 1 … len(v) − 1 (rows) and all `ALPHAS` (columns).
+
+    With T tokens per round, K drafts beat j < K while T_K ÷ (c K + v_K) > T_j ÷ (c j + v_j), so up to one c each.
+    """
+    ks, costs = np.arange(len(v))[:, None], np.array(v)
+    tokens = formulas.expected_tokens(ALPHAS, ks)
+    a, b = tokens[:, None], tokens[None]  # of K, and of j
+    with np.errstate(divide="ignore", invalid="ignore"):  # where K = j
+        ends = (a * costs[:, None] - b * costs[:, None, None]) / (b * ks[:, None] - a * ks)
+    of_all = np.minimum.accumulate(ends, 1)  # up to which c K beats all of 0 … j
+    return np.array([of_all[k:, k - 1].max(0) for k in range(1, len(v))])
+
+
 def best_ks(v: tuple[float, ...]) -> np.ndarray:
     """The best K in 0 … len(v) − 1 for all of `CS` (rows) and `ALPHAS` (columns); the smallest where several tie."""
-    ks = np.arange(len(v))
-    tokens = formulas.expected_tokens(ALPHAS[:, None], ks)
-    costs = 1 / formulas.speedup(0.0, ks, CS[:, None], list(v))
-    return (tokens[None] / costs[:, None]).argmax(-1)
+    return (CS[:, None] < edges(v)[:, None]).sum(0)
+
+
+_MAP = svg.Panel(528, _TOP, 218, _HIGH, (0, 1), (0, MOST_C))
 
 
 @lru_cache(maxsize=64)
-def best_k_map(v: tuple[float, ...]) -> tuple[dict[str, Any], ...]:
-    """The traces of the map: a tint for each K, a red edge where plain decoding wins, and the K's as words."""
-    best = best_ks(v)
-    lost = (best == 0).sum(0)  # rows from the top, since a dearer draft never helps
-    edge = [float(CS[len(CS) - n] if n else MOST_C) for n in lost]
-    labels = [found for k in range(len(v)) if (found := _place(best == k, k))]
-    heat = {
-        "type": "heatmap",
-        "x": ALPHAS.tolist(),
-        "y": CS.tolist(),
-        "z": best.tolist(),
-        "xaxis": "x2",
-        "yaxis": "y2",
-        "zmin": -0.5,
-        "zmax": MOST_K + 0.5,
-        "colorscale": _SCALE,
-        "showscale": False,
-        "hovertemplate": "α = %{x:.2f}, c = %{y:.2f}: best K = %{z}<extra></extra>",
-    }
-    lost_corner = scatter(
-        x=[*ALPHAS.tolist(), 1, 0],
-        y=[*edge, MOST_C, MOST_C],
-        xaxis="x2",
-        yaxis="y2",
-        mode="lines",
-        line={"color": RED, "width": 1},
-        fill="toself",
-        fillcolor=style.tint(RED, 0.1),
-        hoverinfo="skip",
-    )
-    words = scatter(
-        x=[x for x, *_ in labels],
-        y=[y for _, y, *_ in labels],
-        text=[text for *_, text, _ in labels],
-        textfont={"size": 11, "color": [colour for *_, colour in labels]},
-        xaxis="x2",
-        yaxis="y2",
-        mode="text",
-        textposition=["middle left" if x > 0.9 else "middle center" for x, *_ in labels],
-        hoverinfo="skip",
-    )
-    return heat, lost_corner, words
+def best_k_map(v: tuple[float, ...]) -> tuple[str, ...]:
+    """The map: a tint for each K, a red edge where plain decoding wins, and the K's as words."""
+    ends, best = edges(v).clip(0, MOST_C), best_ks(v)
+    box = f'x="{_MAP.left}" y="{_MAP.top}" width="{_MAP.width}" height="{_MAP.height}"'
+    parts = [f'<rect {box} style="fill:{style.tint(RED, 0.1)}"><title>best K = 0: plain decoding</title></rect>']
+    for k, end in enumerate(ends, 1):
+        level = np.diff(end.round(3)) == 0  # within half a pixel: of such a stretch its ends are enough
+        bends = ~(np.append(level, False) & np.append(False, level))
+        if end.any():
+            parts.append(_MAP.area(ALPHAS[bends], end[bends], f"fill:{_shade(k)}", f"best K = {k}"))
+    inside = int((ends[0] < MOST_C).sum()) + 1
+    parts.append(_MAP.line(ALPHAS[:inside], ends[0][:inside], f"stroke:{RED}", "lost"))
+    room = _room(best)
+    for k in range(len(v)):
+        if place := _place(np.where(best == k, room, 0)):
+            word = "K = 0: plain" if k == 0 else f"K = {k}" if k < 3 else str(k)
+            colour = PAGE_INK if k == 0 else DARK_INK if k < 6 else WHITE
+            look = f"fill:{colour};font-size:11px;pointer-events:none" + ";font-weight:bold" * (k == 0)
+            parts.append(_MAP.text(*place, word, "end" if place[0] > 0.9 else "middle", dy=4, look=look))
+    parts.append(_MAP.axes([i / 5 for i in range(6)], [i / 10 for i in range(7)], ("α", "c")))
+    title = '<tspan style="font-weight:bold">best K</tspan> for every α and c'
+    return (*parts, _MAP.text(0, MOST_C, title, dy=-8))
 
 
-def _place(region: np.ndarray, k: int) -> tuple[float, float, str, str] | None:
-    """Where a label has most room within its region, in a map that is drawn about as wide as it is high."""
-    if not region.any():
-        return None
-    inside = np.pad(region, 1)
-    room = distance_transform_edt(inside, sampling=(1 / len(CS), 1 / len(ALPHAS)))[1:-1, 1:-1]
+def _room(best: np.ndarray) -> np.ndarray:
+    """How far each cell is from the nearest edge of its region, in a map that is drawn about as wide as it is high."""
+    across, down = np.diff(best, axis=1) != 0, np.diff(best, axis=0) != 0
+    inside = np.pad(np.ones(best.shape, bool), 1)
+    # An edge is a line of cells, those on its left or above it: one transform serves all regions.
+    inside[1:-1, 1:-2] &= ~across
+    inside[1:-2, 1:-1] &= ~down
+    return distance_transform_edt(inside, sampling=(1 / len(CS), 1 / len(ALPHAS)))[1:-1, 1:-1]
+
+
+def _place(room: np.ndarray) -> tuple[float, float] | None:
+    """Where a region's label stands, as α and c: where most room is, 0 outside; None if that is not enough."""
     row, column = np.unravel_index(room.argmax(), room.shape)
-    if room[row, column] < 0.024:
-        return None
-    text = "<b>K = 0: plain</b>" if k == 0 else f"K = {k}" if k < 3 else str(k)
-    return float(ALPHAS[column]), float(CS[row]), text, INK if k == 0 else DARK_INK if k < 6 else WHITE
+    return (float(ALPHAS[column]), float(CS[row])) if room[row, column] >= 0.018 else None
 
 
-# From pale to deep blue, quickest where K is small.
-_SHADES = [CLEAR, *(style.blues(math.log(k) / math.log(MOST_K)) for k in range(1, MOST_K + 1))]
-# A step for each K: both ends of its share have its colour.
-_SCALE = [[(k + end) / (MOST_K + 1), shade] for k, shade in enumerate(_SHADES) for end in (0, 1)]
+def _shade(k: int) -> str:
+    """From pale to deep blue, quickest where K is small."""
+    return style.blues(math.log(k) / math.log(MOST_K))

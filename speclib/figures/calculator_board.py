@@ -8,21 +8,23 @@ from typing import Any
 import ipywidgets as widgets
 
 from speclib import speedup as formulas
-from speclib.figures.calculator import MOST_C, MOST_K, Formula, Point, calculator_figure
-from speclib.figures.live import Board
-from speclib.figures.style import Figure
+from speclib.figures.calculator import MOST_C, MOST_K, Formula, Point, calculator_html
+from speclib.figures.page import PageBoard
 
 _STYLE = {"description_width": "110px"}
 _HALF = {"width": "375px"}
 
 
-class Calculator(Board):
+class Calculator(PageBoard):
     """F6: sliders for α, c, the price of a wider pass and the largest K, and the reader's own points on the curve.
 
     formula: whose speedup the curve shows, called with α, K, c and v(K). alpha, c: where the sliders stand at first; a
     c beyond the slider's end is drawn at its end. points: measured. v: v[K] for K = 0 …, as measured, if it was.
     Taught in notebook 05_sweep, section 'Drag it: the calculator'.
     """
+
+    height = 396
+    text = "Figure: speedup against K with the best K marked, and beside it the best K for every α and c."
 
     def __init__(
         self,
@@ -59,10 +61,10 @@ class Calculator(Board):
         # As measured, v has no slope, and ends where the sweep did: what then moves nothing is locked.
         self.measured.observe(lambda _: self._lock(), "value")
         self._lock()
-        controls = [self.alpha, self.c, self.slope, self.most, self.measured]
-        rows = [widgets.HBox([self.alpha, self.c]), widgets.HBox([self.slope, self.most]), self.measured]
-        text = "Figure: speedup against K with the best K marked, and beside it the best K for every α and c."
-        super().__init__(controls, self._figure, text, rows)
+        super().__init__([widgets.HBox([self.alpha, self.c]), widgets.HBox([self.slope, self.most]), self.measured])
+        for control in (self.alpha, self.c, self.slope, self.most, self.measured):
+            control.observe(self.guard(lambda _: self._draw()), names="value")
+        self._draw()
 
     @property
     def v(self) -> list[float]:
@@ -81,9 +83,9 @@ class Calculator(Board):
             self.most.max = MOST_K
             self.most.value = self._wanted if cut else self.most.value
 
-    def _figure(self) -> Figure:
+    def _draw(self) -> None:
         points = [p for p in self.points if len(self.v) > p.K]
-        return calculator_figure(self.alpha.value, self.c.value, self.v, points, self.formula)
+        self.page.value = calculator_html(self.alpha.value, self.c.value, self.v, points, self.formula)
 
 
 def _slider(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import ipywidgets as widgets
 from IPython.display import display
 
 from speclib.figures import style
-from speclib.figures.calculator import Point, measured
+from speclib.figures.calculator import Point
 from speclib.figures.live import Board, settle
-from speclib.figures.style import AMBER, INK, Figure, axis, note, scatter
+from speclib.figures.style import AMBER, BLUE, INK, Figure, axis, note, scatter
 from speclib.rows import Row, Run, table
 
 
@@ -50,7 +51,7 @@ def race_figure(rows: Sequence[Row], ks: Sequence[int], recorded: Sequence[Row] 
             hovertemplate="recorded: %{y:.2f} ×<extra></extra>",
             showlegend=bool(before),
         ),
-        measured(
+        _measured(
             points,
             mode="markers+text",
             name="measured, with 95 % interval",
@@ -86,6 +87,19 @@ def race_figure(rows: Sequence[Row], ks: Sequence[int], recorded: Sequence[Row] 
         | {"font": {"size": 12, "color": INK}}
     )
     return fig
+
+
+def _measured(points: Sequence[Point], **more: Any) -> dict[str, Any]:
+    """The trace of measured speedups, with their intervals as whiskers; of one empty point if there is none."""
+    up, down = [p.high - p.speedup for p in points] or [0], [p.speedup - p.low for p in points] or [0]
+    return scatter(
+        x=[p.K for p in points] or [None],
+        y=[p.speedup for p in points] or [None],
+        marker={"symbol": "circle", "size": 10, "color": BLUE, "line": {"width": 1.5, "color": INK}},
+        error_y={"type": "data", "array": up, "arrayminus": down, "color": INK, "thickness": 1.5, "width": 4},
+        cliponaxis=False,
+        **more,
+    )
 
 
 def live_sweep(runs: Iterable[Run], total: int, ks: Sequence[int], recorded: Sequence[Row] = ()) -> list[Run]:

@@ -12,9 +12,9 @@ from playwright.sync_api import Locator, expect
 
 from speclib.speedup import best_k, speedup
 
-from .lab import LINES, Board, Lab
+from .lab import Board, Lab
 
-BREAK_EVEN, CEILING, CURVE, BEST, POINTS, RING = 0, 1, 3, 4, 5, 9  # traces of the calculator
+PAGE = ".sl-chart"
 SLIDERS = ("α", "c", "v per draft", "K up to")
 # All measured points that any frame has shown, noted in the page itself: asking from outside misses some.
 NOTE_POINTS = """() => {
@@ -31,16 +31,13 @@ NOTE_POINTS = """() => {
 @pytest.fixture(scope="module")
 def board(lab: Lab) -> Board:
     lab.read("05_sweep", {"some = 16 if pair.dtype == torch.float32 else 32": "some = 8"})
-    return lab.board()
+    return lab.paged(PAGE)
 
 
 @pytest.fixture
 def mine(lab: Lab, board: Board) -> Board:
     """The second calculator, on which the reader's own points are laid."""
-    place = lab.page.locator(".jp-OutputArea-output", has=lab.page.locator(".noUi-handle")).nth(1)
-    place.scroll_into_view_if_needed()
-    expect(place.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=30_000)
-    return Board(lab.page, place)
+    return lab.paged(PAGE, 1)
 
 
 @pytest.fixture
@@ -58,8 +55,46 @@ def type_in(board: Board, label: str, value: str) -> None:
     board.settle()
 
 
-def state(board: Board) -> tuple[list[float], list[float], list[float]]:
-    return board.trace(CURVE, "y"), board.trace(RING, "x"), board.trace(RING, "y")
+def sentence(board: Board) -> str:
+    return board.box.locator(f"{PAGE} .head").inner_text()
+
+
+def hints(board: Board, start: str) -> list[str]:
+    """What is said of places in the figure to who points there, if it starts so."""
+    return [t for t in board.box.locator(f"{PAGE} title").all_text_contents() if t.startswith(start)]
+
+
+def curve(board: Board) -> list[float]:
+    return [float(re.search(r": ([\d.]+) ×", hint)[1]) for hint in hints(board, "K = ")]
+
+
+def points(board: Board) -> list[tuple[int, float]]:
+    found = (re.match(r"measured, K = (\d+): ([\d.]+) ×", hint) for hint in hints(board, "measured"))
+    return [(int(m[1]), float(m[2])) for m in found]
+
+
+def middles(board: Board, kind: str) -> list[tuple[float, float]]:
+    """Where marks of a kind stand in the page."""
+    box = "e => { const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; }"
+    return [tuple(mark.evaluate(box)) for mark in board.box.locator(f"{PAGE} .{kind}").all()]
+
+
+def best(board: Board) -> int:
+    """The K whose point the star covers."""
+    ((star, _),) = middles(board, "best")
+    at = [abs(x - star) for x, _ in middles(board, "at")]
+    return at.index(min(at))
+
+
+def ring(board: Board) -> tuple[float, float]:
+    """α and c where the ring stands in the map."""
+    area = board.box.locator(f"{PAGE} rect:not(.hit)").bounding_box()
+    ((x, y),) = middles(board, "ring")
+    return (x - area["x"]) / area["width"], 0.6 * (1 - (y - area["y"]) / area["height"])
+
+
+def state(board: Board) -> tuple[list[float], tuple[float, float]]:
+    return curve(board), ring(board)
 
 
 def sweep(lab: Lab) -> Locator:
@@ -87,7 +122,6 @@ def test_every_control_has_a_label_and_a_hint(board: Board):
         assert name.evaluate("e => e.scrollWidth <= e.clientWidth")
     assert board.box.get_by_text("v as measured (none is, yet)").is_visible()
     assert board.box.locator("input[type=checkbox]").is_disabled()
-    assert board.plot.locator(".modebar-btn").count() == 0
 
 
 def test_the_sweep_has_every_point_and_a_prediction(lab: Lab, board: Board):
@@ -100,30 +134,31 @@ def test_the_sweep_has_every_point_and_a_prediction(lab: Lab, board: Board):
 def test_the_readers_points_lie_on_the_curve_of_their_numbers(lab: Lab, mine: Board):
     check = mine.box.locator("input[type=checkbox]")
     assert mine.box.get_by_text("v as measured, up to K = 6").is_visible() and check.is_checked()
-    assert mine.trace(POINTS, "x") == [1, 2, 4, 6] and mine.trace(POINTS, "y") == measured(lab)
-    assert len(mine.trace(CURVE, "y")) == 7  # as far as v was measured
+    laid = points(mine)
+    assert [k for k, _ in laid] == [1, 2, 4, 6] and [y for _, y in laid] == pytest.approx(measured(lab), abs=0.0051)
+    assert len(curve(mine)) == 7  # as far as v was measured
     for label in ("α", "c"):
-        before = mine.trace(CURVE, "y")
+        before = curve(mine)
         mine.key(label, "End")
         mine.settle()
-        assert mine.trace(CURVE, "y") != before and mine.trace(POINTS, "y") == measured(lab)
+        assert curve(mine) != before and points(mine) == laid
     check.uncheck()
     mine.settle()
-    assert len(mine.trace(CURVE, "y")) == 17 and mine.trace(POINTS, "x") == [1, 2, 4, 6]
+    assert len(curve(mine)) == 17 and points(mine) == laid
     check.check()
     mine.settle()
-    assert len(mine.trace(CURVE, "y")) == 7
+    assert len(curve(mine)) == 7
 
 
 @pytest.mark.parametrize(("alpha", "c"), [("0.70", "0.050"), ("0.70", "0.250"), ("0.50", "0.050"), ("0.30", "0.400")])
 def test_the_lessons_numbers_are_in_the_page(fresh: Board, alpha: str, c: str):
     type_in(fresh, "α", alpha)
     type_in(fresh, "c", c)
-    best = best_k(float(alpha), float(c))
-    assert fresh.trace(BEST, "x") == [best]
-    times = f"{speedup(float(alpha), best, float(c)):.2f} ×"
-    assert (times in fresh.sentences()[0]) if best else ("plain decoding wins" in fresh.sentences()[0])
-    assert fresh.trace(RING, "x") + fresh.trace(RING, "y") == pytest.approx([float(alpha), float(c)])
+    wanted = best_k(float(alpha), float(c))
+    assert best(fresh) == wanted
+    times = f"{speedup(float(alpha), wanted, float(c)):.2f} ×"
+    assert (times in sentence(fresh)) if wanted else ("plain decoding wins" in sentence(fresh))
+    assert ring(fresh) == pytest.approx((float(alpha), float(c)), abs=0.003)  # half a pixel
 
 
 @pytest.mark.parametrize("label", SLIDERS)
@@ -132,8 +167,8 @@ def test_a_slider_moves_the_figure_from_the_keyboard(fresh: Board, label: str):
     for key in ("Home", "End"):
         fresh.key(label, key)
         fresh.settle()
-        seen.append((*state(fresh), fresh.readout(label)))
-    assert seen[0][:3] != seen[1][:3] and seen[0][3] != seen[1][3]
+        seen.append((state(fresh), fresh.readout(label)))
+    assert seen[0][0] != seen[1][0] and seen[0][1] != seen[1][1]
 
 
 @pytest.mark.parametrize("label", SLIDERS)
@@ -149,31 +184,32 @@ def test_a_slider_moves_the_figure_by_mouse(fresh: Board, label: str):
 def test_alpha_is_the_ceiling_c_punishes_greed_and_it_can_lose(fresh: Board):
     type_in(fresh, "α", "0.50")
     type_in(fresh, "c", "0.000")
-    assert max(fresh.trace(CURVE, "y")) < 2 and "= 2.00" in fresh.sentences()[1]
-    assert fresh.trace(CEILING, "y") == [2, 2] and fresh.trace(BREAK_EVEN, "y") == [1, 1]
+    assert 1.99 < max(curve(fresh)) <= 2 and fresh.box.get_by_text("limit 1 ÷ (1 − α) = 2.00").is_visible()
+    (even,), (limit,), drawn = ([y for _, y in middles(fresh, kind)] for kind in ("even", "limit", "at"))
+    assert drawn[0] == pytest.approx(even, abs=1) and limit <= min(drawn)  # in pixels from above
     type_in(fresh, "α", "0.70")
-    best = []
+    found = []
     for c in ("0.050", "0.100", "0.250", "0.600"):
         type_in(fresh, "c", c)
-        best += fresh.trace(BEST, "x")
-    assert best == [6, 4, 2, 1]
+        found.append(best(fresh))
+    assert found == [6, 4, 2, 1]
     type_in(fresh, "α", "0.40")
-    assert fresh.trace(BEST, "x") == [0] and "✕ plain decoding wins" in fresh.sentences()[0]
+    assert best(fresh) == 0 and "✕ plain decoding wins" in sentence(fresh)
 
 
 def test_v_moves_the_map(fresh: Board):
-    cells = "gd => gd.data[6].z.flat ? JSON.stringify(gd.data[6].z).length : 0"
-    before = fresh.plot.evaluate(cells), fresh.trace(BEST, "x")
+    areas = "all => all.map(e => e.getAttribute('points'))"
+    before = fresh.box.locator(f"{PAGE} polygon").evaluate_all(areas), best(fresh)
     type_in(fresh, "v per draft", "0.10")
-    assert fresh.trace(BEST, "x")[0] < before[1][0]
-    assert fresh.plot.evaluate(cells) != before[0]
+    assert best(fresh) < before[1]
+    assert fresh.box.locator(f"{PAGE} polygon").evaluate_all(areas) != before[0]
 
 
 def test_a_drag_answers_quickly(fresh: Board, capsys: pytest.CaptureFixture[str]):
     times = {}
     for label in ("α", "v per draft"):
         keys = ["ArrowRight", "ArrowLeft"] * 10
-        times[label] = sorted(fresh.latency(label, key, LINES) for key in keys)
+        times[label] = sorted(fresh.latency(label, key, PAGE) for key in keys)
     with capsys.disabled():
         for label, found in times.items():
             print(f"\n{label}: median {statistics.median(found):.0f} ms, slowest {found[-1]:.0f} ms")
