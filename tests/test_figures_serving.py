@@ -1,4 +1,4 @@
-"""F8 shows what was measured, grows with it, and the batch fades as the roofline says."""
+"""F8 shows what was measured, and grows with it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import itertools
 
 import plotly.graph_objects as go
 import pytest
-import torch
-from boards import accepted, controls
 
-from speclib import cost, shapes
 from speclib.figures import serving_board
-from speclib.figures.serving import MOST_K, USERS, batching, by_concurrency, verify_in_batch
-from speclib.figures.serving_board import batching_board, live_load
-from speclib.speedup import expected_tokens, speedup
+from speclib.figures.serving import by_concurrency
+from speclib.figures.serving_board import live_load
 
 LEVELS = (1, 4, 16)
 
@@ -117,62 +113,3 @@ def test_the_live_figure_ends_with_all_that_was_measured(monkeypatch, every):
     assert isinstance(run, Run) and len(updated) == 1 and updated[0] is boards[0]
     assert updated[0].shown["data"][2]["y"] == [25.0, 25.5, None]
     assert seen[0] == [25.0, None, None] and seen[1] == ([25.0, 25.5, None] if every == 0 else [25.0, None, None])
-
-
-# --- the batch ----------------------------------------------------------------------------------------------
-
-SPARK = (273e9, 125e12)
-WEIGHTS, FLOPS = 16e9, 16e9
-
-
-def test_one_user_pays_nothing_for_more_tokens_and_many_pay_for_each():
-    assert verify_in_batch(1, WEIGHTS, 0, FLOPS, *SPARK) == pytest.approx([1.0] * (MOST_K + 1))
-    # Far beyond the ridge a pass is arithmetic alone: K + 1 tokens cost K + 1 times one.
-    assert verify_in_batch(4096, WEIGHTS, 0, FLOPS, *SPARK) == pytest.approx(range(1, MOST_K + 2))
-
-
-def test_speculation_fades_with_users_and_the_best_k_with_it():
-    fig = batching(1, 0.7, 4, 0.1, WEIGHTS, 0, FLOPS, *SPARK)
-    best, fixed, ks = (fig["data"][i]["y"] for i in (1, 2, 4))
-    assert best[0] == fixed[0] == pytest.approx(speedup(0.7, 4, 0.1)) and ks[0] == 4
-    assert best[-1] == 1.0 and ks[-1] == 0 and fixed[-1] < 1
-    assert all(a >= b - 1e-9 for a, b in itertools.pairwise(best)) and ks == sorted(ks, reverse=True)
-    assert all(b >= max(1, f) - 1e-9 for b, f in zip(best, fixed, strict=True))
-    assert sentence(fig) == "1 user in a batch: best K = <b>4</b>, <b>1.98 ×</b>. With K = 4 it is <b>1.98 ×</b> plain."
-    assert "<b>no draft pays</b>: K = 0" in sentence(batching(1024, 0.7, 4, 0.1, WEIGHTS, 0, FLOPS, *SPARK))
-    go.Figure(fig)
-
-
-def test_caches_that_each_user_brings_keep_a_batch_at_the_memory():
-    short, long = (batching(512, 0.7, 4, 0.1, WEIGHTS, cache, FLOPS, *SPARK) for cache in (0, 64e6))
-    assert short["data"][2]["y"][-2] < 1 < long["data"][2]["y"][-2]
-
-
-def test_a_free_draft_in_a_full_batch_still_loses():
-    fig = batching(1024, 0.8, 2, 0.0, WEIGHTS, 0, FLOPS, *SPARK)
-    assert fig["data"][2]["y"][-1] == pytest.approx(expected_tokens(0.8, 2) / 3)
-
-
-def board():
-    model = shapes.build("smol", torch.bfloat16, "meta")
-    alone = (cost.step_bytes(model) / 2, cost.cache_bytes(model, 512), cost.flops_per_token(model, 512))
-    pairs = {"llama": {"target": (8e9, 64e6, 16e9), "draft": (1.2e9, 16e6, 2.4e9)}, "smol": {"target": alone}}
-    return batching_board(pairs, [cost.SPARK, cost.H200])
-
-
-def test_every_control_moves_the_batch_in_place_and_has_a_label():
-    shown = board()
-    plot, labels = shown.plot, controls(shown)
-    assert set(labels) == {"models", "machine", "users", "K", "α", "c"}
-    assert labels["c"].value == 0.15
-    labels["users"].value = 256
-    for name, widget in labels.items():
-        ends = [widget.options[0], widget.options[-1]] if hasattr(widget, "options") else [widget.min, widget.max]
-        start, seen = widget.value, []
-        for value in ends:
-            widget.value = value
-            seen.append(str(shown.shown["data"]) + sentence(shown.shown))
-            assert accepted(shown)
-        assert seen[0] != seen[1], name
-        widget.value = start
-    assert shown.plot is plot and USERS[-1] in labels["users"].options

@@ -63,9 +63,8 @@ def _curve(
     ceiling = 1 / (1 - alpha) if alpha < 1 else math.inf
     top = next((t for t in _TOPS if t > 1.08 * max(*free, *curve, *(p.high for p in points))), 36)
     plot = svg.Panel(66, _TOP, 380, _HIGH, (-0.4, right), (0, top))
-    step = _TOPS[top]
-    ticks = [i * step for i in range(round(top / step) + 1)]
-    yield plot.axes(ks[:: 4 if len(ks) > 14 else 1], ticks, ("K, drafts per round", "times plain decoding"), " ×")
+    xs = {k: f"{k}" for k in ks[:: 4 if len(ks) > 14 else 1]}
+    yield plot.axes(xs, svg.numbers(_TOPS[top], top, " ×"), ("K, drafts per round", "times plain decoding"))
     yield plot.line((-0.4, right), (1, 1), f"stroke:{PAGE_INK};stroke-width:1.5;stroke-dasharray:1.5 3", "even")
     if ceiling <= top:
         yield plot.line((-0.4, right), (ceiling,) * 2, f"stroke:{BLUE};stroke-width:1.5;stroke-dasharray:9 6", "limit")
@@ -74,9 +73,7 @@ def _curve(
     for k in ks:
         yield plot.mark(k, curve[k], 'circle r="3"', f"fill:none;stroke:{BLUE}", "at")
     for k, times in enumerate(curve):  # all above and below a point says its number
-        left, width = plot.at(k - 0.5, 0)[0], plot.width / (right + 0.4)
-        box = f'x="{left:.1f}" y="{plot.top}" width="{width:.1f}" height="{plot.height}"'
-        yield f'<rect class="hit" {box}><title>K = {k}: {times:.3f} ×</title></rect>'
+        yield plot.column(max(k - 0.5, -0.4), k + 0.5, f"K = {k}: {times:.3f} ×")
     for p in points:
         ink = f"stroke:{PAGE_INK};stroke-width:1.5"
         yield plot.line((p.K, p.K), (p.low, p.high), ink, "whisker")
@@ -150,7 +147,7 @@ def best_k_map(v: tuple[float, ...]) -> tuple[str, ...]:
             colour = PAGE_INK if k == 0 else DARK_INK if k < 6 else WHITE
             look = f"fill:{colour};font-size:11px;pointer-events:none" + ";font-weight:bold" * (k == 0)
             parts.append(_MAP.text(*place, word, "end" if place[0] > 0.9 else "middle", dy=4, look=look))
-    parts.append(_MAP.axes([i / 5 for i in range(6)], [i / 10 for i in range(7)], ("α", "c")))
+    parts.append(_MAP.axes(svg.numbers(0.2, 1), svg.numbers(0.1, MOST_C), ("α", "c")))
     title = '<tspan style="font-weight:bold">best K</tspan> for every α and c'
     return (*parts, _MAP.text(0, MOST_C, title, dy=-8))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -192,6 +193,15 @@ def readable(text: str, most: int = 14) -> str:
     for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("$", "&#36;")):
         shown = shown.replace(char, entity)
     return shown
+
+
+def apart(names: Iterable[tuple[str, float]], gap: float) -> list[tuple[str, float]]:
+    """Names with their places, from the lowest up, pushed apart to at least a gap."""
+    place, out = -math.inf, []
+    for name, at in sorted(names, key=lambda named: named[1]):
+        place = max(at, place + gap)
+        out.append((name, place))
+    return out
 
 
 def share(x: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from speclib.figures import style
@@ -63,23 +63,34 @@ class Panel:
         place = f'x="{across + dx:.1f}" y="{down + dy:.1f}"'
         return f'<text {place} style="text-anchor:{anchor};{look}">{words}</text>'
 
-    def axes(self, xs: Sequence[float], ys: Sequence[float], titles: tuple[str, str], unit: str = "") -> str:
-        """Grid lines with their numbers. titles: of x and y. unit: behind the numbers of y."""
+    def column(self, left: float, right: float, hint: str) -> str:
+        """All that lies between two x, unseen: it says something when one points at it."""
+        x0, x1 = self.at(left, 0)[0], self.at(right, 0)[0]
+        box = f'x="{x0:.1f}" y="{self.top}" width="{x1 - x0:.1f}" height="{self.height}"'
+        return f'<rect class="hit" {box}><title>{hint}</title></rect>'
+
+    def axes(self, xs: Mapping[float, str], ys: Mapping[float, str], titles: tuple[str, str]) -> str:
+        """Grid lines with their labels. titles: of x and y."""
         bottom, left = self.top + self.height, self.left
         parts = []
-        for x in xs:
+        for x, label in xs.items():
             across, _ = self.at(x, 0)
             parts.append(f'<path class="grid" d="M{across:.1f} {bottom}v-{self.height}"/>')
-            parts.append(self.text(x, self.y[0], f"{x:g}", "middle", dy=18))
-        for y in ys:
+            parts.append(self.text(x, self.y[0], label, "middle", dy=18))
+        for y, label in ys.items():
             _, down = self.at(0, y)
             parts.append(f'<path class="grid" d="M{left} {down:.1f}h{self.width}"/>')
-            parts.append(self.text(self.x[0], y, f"{y:g}{unit}", "end", dx=-8, dy=4))
+            parts.append(self.text(self.x[0], y, label, "end", dx=-8, dy=4))
         across, middle = left + self.width / 2, self.top + self.height / 2
         parts.append(f'<text x="{across}" y="{bottom + 38}" style="text-anchor:middle">{titles[0]}</text>')
         turned = f'transform="rotate(-90)" x="{-middle}" y="{left - 48}"'
         parts.append(f'<text {turned} style="text-anchor:middle">{titles[1]}</text>')
         return "".join(parts)
+
+
+def numbers(step: float, most: float, unit: str = "") -> dict[float, str]:
+    """0, a step, two steps … up to most, with their labels."""
+    return {i * step: f"{i * step:g}{unit}" for i in range(int(most / step + 1e-9) + 1)}
 
 
 def chart(head: str, width: float, height: float, parts: Iterable[str]) -> str:

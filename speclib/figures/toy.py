@@ -11,7 +11,7 @@ from torch import Tensor
 from speclib import accept
 from speclib.distributions import overlap
 from speclib.exactness import chi_square
-from speclib.figures import style
+from speclib.figures import style, svg
 from speclib.figures.style import AMBER, BLUE, DARK_INK, GRID, PAGE_INK, PALE_BLUE, RED, WHITE, stripes
 from speclib.figures.toy_draws import Draw
 
@@ -148,10 +148,9 @@ def _panel(
     def up(value: float) -> str:
         return f"{100 * value / top:.3f}%"
 
-    step = 0.2 if top < 1 else 0.5
-    lines = [(f"{i * step:.1f}" if i else "0", i * step) for i in range(int(top / step + 1e-9) + 1)]
+    lines = svg.numbers(0.2 if top < 1 else 0.5, top)
     plot = [f'<div class="title">{title}</div>'] if title else []
-    plot += [f'<div class="line" style="bottom:{up(y)}"><small>{text}</small></div>' for text, y in lines]
+    plot += [f'<div class="line" style="bottom:{up(y)}"><small>{text}</small></div>' for y, text in lines.items()]
     for i, word in enumerate(words):
         bars, base = [f"<b>{word}</b>"], 0.0
         for kind, what, heights in parts:

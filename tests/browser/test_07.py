@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -12,7 +13,7 @@ from playwright.sync_api import Locator, expect
 
 from .lab import NOTEBOOK, Board, Lab
 
-OUTPUT = ".jp-OutputArea-output"
+OUTPUT, BATCH = ".jp-OutputArea-output", ".sl-chart"
 
 
 @pytest.fixture(scope="module")
@@ -27,23 +28,19 @@ def chat(notebook: Lab) -> Board:
     return notebook.paged(".sl-answers")
 
 
-def plotted(lab: Lab, number: int) -> Board:
-    box = lab.page.locator(OUTPUT, has=lab.page.locator(".js-plotly-plot")).nth(number)
-    box.scroll_into_view_if_needed()
-    expect(box.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=30_000)
-    return Board(lab.page, box)
-
-
 @pytest.fixture(scope="module")
 def load(notebook: Lab) -> Board:
     """F8, as it was measured."""
-    return plotted(notebook, 0)
+    box = notebook.page.locator(OUTPUT, has=notebook.page.locator(".js-plotly-plot")).first
+    box.scroll_into_view_if_needed()
+    expect(box.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=30_000)
+    return Board(notebook.page, box)
 
 
 @pytest.fixture(scope="module")
 def batch(notebook: Lab) -> Board:
     """The batch whose users are dragged."""
-    return plotted(notebook, 1)
+    return notebook.paged(BATCH)
 
 
 def columns(chat: Board) -> list[Locator]:
@@ -140,14 +137,14 @@ def test_the_load_has_every_point(load: Board):
 def test_the_batch_is_dragged_from_end_to_end(batch: Board):
     def sentence() -> str:
         batch.settle()
-        return batch.sentences()[0]
+        return batch.box.locator(f"{BATCH} .head").inner_text()
 
     batch.key("users", "Home")
     alone = sentence()
     batch.drag("users", 1.5)
     crowd = sentence()
     assert alone.startswith("1 user in a batch") and re.match(r"\d{3,} users in a batch", crowd)
-    best = [int(re.search(r"best K = <b>(\d+)", s)[1]) if "best K" in s else 0 for s in (alone, crowd)]
+    best = [int(re.search(r"best K = (\d+)", s)[1]) if "best K" in s else 0 for s in (alone, crowd)]
     assert best[0] > best[1]
     for label in ("K", "α", "c"):
         seen = []
@@ -167,14 +164,12 @@ def test_the_batch_is_dragged_from_end_to_end(batch: Board):
     batch.key("users", "Home")
 
 
-def test_a_drag_answers_quickly(batch: Board):
+def test_a_drag_answers_quickly(batch: Board, capsys: pytest.CaptureFixture[str]):
+    times = sorted(batch.latency("α", key, BATCH) for key in ["ArrowRight", "ArrowLeft"] * 10)
+    with capsys.disabled():
+        print(f"\nα: median {statistics.median(times):.0f} ms, slowest {times[-1]:.0f} ms")
     # The course asks for 100 ms; a machine that also does other things must not fail here.
-    batch.key("users", "Home")
-    batch.settle()
-    before = batch.sentences()[0]
-    batch.key("users", "ArrowRight")
-    batch.page.wait_for_function("([gd, old]) => gd.layout.annotations[0].text !== old",
-                                 arg=[batch.plot.element_handle(), before], timeout=5_000)  # fmt: skip
+    assert statistics.median(times) < 1000
 
 
 def test_stills(notebook: Lab, chat: Board, load: Board, batch: Board, stills: Path):
