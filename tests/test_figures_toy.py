@@ -146,21 +146,21 @@ def board():
 
 
 def test_buttons_add_and_reset(board):
-    board._one(None)
+    board._one()
     assert int(board.counts.sum()) == 1 and "The draft says" in board.trace.value
-    board._many(None)
+    board._many()
     assert int(board.counts.sum()) == 10_001 and "10,000 more" in board.trace.value
-    board._anew(None)
+    board._anew()
     assert int(board.counts.sum()) == 0 and "Press" in board.trace.value
     assert panels(board.page.value)[3] == {"p": near(P)}
 
 
 def test_ten_thousand_are_added_in_no_time(board):
-    board._many(None)
+    board._many()
     times = []
     for _ in range(5):  # the quickest, since something else may run beside
         started = time.perf_counter()
-        board._many(None)
+        board._many()
         times.append(time.perf_counter() - started)
     assert min(times) < 0.15  # 3 ms on an idle machine
 
@@ -168,7 +168,7 @@ def test_ten_thousand_are_added_in_no_time(board):
 @pytest.mark.parametrize("change", ["draft", "toward", "bug", "own"])
 def test_the_tally_begins_anew_when_q_or_the_rule_changes(board, change):
     board.drafts.value = "my own"
-    board._many(None)
+    board._many()
     if change == "own":
         board.own[4].value = 0.9
     else:
@@ -176,7 +176,7 @@ def test_the_tally_begins_anew_when_q_or_the_rule_changes(board, change):
             "draft": "uniform", "toward": 0.5, "bug": True}[change]  # fmt: skip
     assert int(board.counts.sum()) == 0
     assert "nothing drawn" in heads(board.page.value)[3]
-    board._many(None)
+    board._many()
     expected = BUGGED if change == "bug" else P.tolist()
     assert (board.counts.sum(0).double() / 10_000).tolist() == pytest.approx(expected, abs=0.02)
 
@@ -206,7 +206,7 @@ def test_an_own_q_of_nothing_says_so_and_mends(board):
 
 def test_the_readers_own_rule_is_what_is_counted():
     board = toy_board(toy_draws.sample_p_on_reject, seed=1)
-    board._many(None)
+    board._many()
     assert (board.counts.sum(0).double() / 10_000).tolist() == pytest.approx(BUGGED, abs=0.02)
 
 

@@ -117,8 +117,7 @@ class Batch(PageBoard):
         self.c = _share("c", round(c_bytes, 2), 0.0, 0.5, "a draft step in target steps; 0 is lookup")
         rows = (self.pair, self.machine), (self.users, self.k), (self.alpha, self.c)
         super().__init__([widgets.HBox(row) for row in rows])
-        for control in (control for row in rows for control in row):
-            control.observe(self.guard(lambda _: self._draw()), names="value")
+        self.follow(self._draw, *rows[0], *rows[1], *rows[2])
         self._draw()
 
     def _draw(self) -> None:

@@ -62,8 +62,7 @@ class Calculator(PageBoard):
         self.measured.observe(lambda _: self._lock(), "value")
         self._lock()
         super().__init__([widgets.HBox([self.alpha, self.c]), widgets.HBox([self.slope, self.most]), self.measured])
-        for control in (self.alpha, self.c, self.slope, self.most, self.measured):
-            control.observe(self.guard(lambda _: self._draw()), names="value")
+        self.follow(self._draw, self.alpha, self.c, self.slope, self.most, self.measured)
         self._draw()
 
     @property

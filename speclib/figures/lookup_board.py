@@ -68,9 +68,8 @@ class LookupBoard(PageBoard):
         self._look()
         self.step.value = step
         self._draw()
-        for control in (self.prompt, self.n, self.k, self.match):
-            control.observe(self.guard(lambda change: self._again()), names="value")
-        self.step.observe(self.guard(lambda change: self._draw()), names="value")
+        self.follow(self._again, self.prompt, self.n, self.k, self.match)
+        self.follow(self._draw, self.step)
 
     def _draw(self) -> None:
         text = [*self._texts[self._shown][0], *self._texts[self._shown][1]]

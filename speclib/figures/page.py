@@ -33,6 +33,11 @@ class PageBoard(widgets.VBox):
         self.error, self.page = widgets.HTML(), widgets.HTML()
         super().__init__([*rows, self.error, self.page], layout={"width": f"{style.WIDTH + 10}px"})
 
+    def follow(self, answer: Callable[[], None], *controls: widgets.Widget) -> None:
+        """Call this whenever one of these controls moves; what it raises is shown on the board."""
+        for control in controls:
+            control.observe(self.guard(lambda _: answer()), names="value")
+
     def still(self) -> str:
         """What the picture shows to those who have no kernel."""
         return self.page.value

@@ -71,9 +71,8 @@ class Stepper(PageBoard):
         self._generate()
         self.step.value = step
         self._draw()
-        for control in (self.prompt, self.k, *self.switches.values()):
-            control.observe(self.guard(lambda change: self._again()), names="value")
-        self.step.observe(self.guard(lambda change: self._draw()), names="value")
+        self.follow(self._again, self.prompt, self.k, *self.switches.values())
+        self.follow(self._draw, self.step)
 
     def _generate(self) -> None:
         if not self.prompt.value.strip():

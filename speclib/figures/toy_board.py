@@ -83,13 +83,11 @@ class ToyBoard(PageBoard):
             equalizer,
             self.trace,
         ]
-        controls = [self.drafts, self.toward, self.bug, *self.own]
         super().__init__(rows)
-        for control in controls:
-            control.observe(self.guard(self._anew), names="value")
+        self.follow(self._anew, self.drafts, self.toward, self.bug, *self.own)
         self.drafts.observe(lambda change: _show(equalizer, change["new"] == "my own"), names="value")
         for button, pressed in zip(buttons, (self._one, self._many, self._anew), strict=True):
-            button.on_click(self.guard(pressed))
+            button.on_click(self.guard(lambda _, pressed=pressed: pressed()))
         self._draw()
 
     def still(self) -> str:
@@ -131,19 +129,19 @@ class ToyBoard(PageBoard):
     def _draw(self) -> None:
         self.page.value = self._html(self.counts, self.last)
 
-    def _anew(self, _: Any) -> None:
+    def _anew(self) -> None:
         self.counts, self.last, self._law = torch.zeros_like(self.counts), None, None
         self.trace.value = _INTRO
         self._draw()
 
-    def _one(self, _: Any) -> None:
+    def _one(self) -> None:
         self.last = toy_draws.one_draw(self._rule, self.p, self.q, self.rng)
         self.counts = self.counts.clone()
         self.counts[int(self.last.kept), self.last.token] += 1
         self.trace.value = toy_draws.in_words(self.last, self.words, self.p, self.q, self.bug.value)
         self._draw()
 
-    def _many(self, _: Any) -> None:
+    def _many(self) -> None:
         self.last, drawn = None, toy_draws.many_draws(self.law, MANY, self.rng)
         self.counts = self.counts + drawn
         self.trace.value = (
