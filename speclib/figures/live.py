@@ -92,10 +92,6 @@ class Board(widgets.VBox):
         """The figure as the page has it."""
         return self.plot.figure.value
 
-    def still(self) -> Figure:
-        """What the picture shows to those who have no kernel."""
-        return self.shown
-
     def guard(self, callback: Callable[[Any], None]) -> Callable[[Any], None]:
         """The callback, with what it raises shown in red above the figure until the next one that works."""
 
@@ -117,7 +113,7 @@ class Board(widgets.VBox):
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        return {**data, **_still(self.still(), self.text)}, metadata
+        return {**data, **_still(self.shown, self.text)}, metadata
 
 
 def settle(handle: DisplayHandle | None, board: Board) -> None:

@@ -1,4 +1,4 @@
-"""Line charts as SVG, for figures that are dragged: what plotly takes 50 ms to draw anew, a page has in 5."""
+"""Line charts as SVG, for figures that are dragged: plotly takes half of 100 ms to draw one anew."""
 
 from __future__ import annotations
 
