@@ -1,20 +1,23 @@
-"""Figures are right in their numbers, and the live one moves at every control, in place, and shows its errors."""
+"""Figures are right in their numbers, and live ones move at every control, in place, and show their errors."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 
 import anywidget
+import ipywidgets as widgets
 import plotly.graph_objects as go
 import pytest
 import torch
 from boards import accepted, controls
 
 from speclib.distributions import Rng, warp
-from speclib.figures import live, style
+from speclib.figures import live, page, style
 from speclib.figures.compare import counts_beside_p, overlap_bars
-from speclib.figures.distribution import distribution_bars, slice_of, unit_interval
+from speclib.figures.distribution import distribution_html, interval_html, slice_of
+from speclib.figures.next_token import NextToken
 from speclib.toy import WORDS, P, Q
 
 VOCAB = 300
@@ -33,33 +36,54 @@ def token_text(i):
 
 @pytest.fixture
 def board():
-    return live.next_token(logits_after, token_text, "abc", rng=Rng(3))
+    return NextToken(logits_after, token_text, "abc", rng=Rng(3))
 
 
-def drawn_bars(fig):
-    return fig["data"][0]["x"], fig["data"][1]["x"]
+def bars(page):
+    """Of each row its name, what is kept and cut, and its label."""
+    found = []
+    for row in page.split('class="row"')[1:]:
+        (name,), (label,) = re.findall(r'class="name">([^<]*)<', row), re.findall(r'class="label"[^>]*>([^<]*)<', row)
+        size = {kind: float(w) / 100 for kind, w in re.findall(r'class="(kept|cut)" style="[^"]*width:([\d.]+)%', row)}
+        found.append((name, size.get("kept", 0.0), size.get("cut", 0.0), label))
+    return found
+
+
+def slices(page):
+    """Where each slice begins and how wide it is."""
+    found = re.findall(r'<i class="(?:slice|cut)" style="left:([\d.]+)%;width:([\d.]+)%[^"]*" title="[^"]* to ', page)
+    return [(float(a) / 100, float(b) / 100) for a, b in found]
+
+
+def number(page):
+    """The u that is marked."""
+    return [float(x) for x in re.findall(r'class="u" style="left:[\d.]+%" title="u = ([\d.]+)"', page)]
+
+
+def heads(page):
+    return re.findall(r'class="head"[^>]*>(.*?)</div>', page)
 
 
 def test_bars_hold_p_and_what_is_cut_and_add_up_to_one():
     logits = logits_after("abc")
     before, p = warp(logits), warp(logits, top_p=0.7)
     order = logits.topk(5).indices
-    fig = distribution_bars(before, p, order, token_text)
-    kept, cut = drawn_bars(fig)
-    assert kept[:5] == pytest.approx(p[order].tolist())
-    assert sum(kept) == pytest.approx(1, abs=1e-6)
-    assert sum(cut) == pytest.approx(float(before[p == 0].sum()), abs=1e-6)
-    sentence = fig["layout"]["annotations"][0]["text"]
-    assert f"<b>{int((p > 0).sum())}</b> of 300 tokens" in sentence
-    assert f"Cut: <b>{float(before[p == 0].sum()):.3f}</b> of the mass" in sentence
-    assert fig["layout"]["yaxis"]["ticktext"][-1] == "295 others"
+    page = distribution_html(before, p, order, token_text)
+    names, kept, cut, _ = zip(*bars(page), strict=True)
+    assert kept[:5] == pytest.approx(p[order].tolist(), abs=6e-6)
+    assert sum(kept) == pytest.approx(1, abs=5e-5)
+    assert sum(cut) == pytest.approx(float(before[p == 0].sum()), abs=5e-5)
+    assert f"<b>{int((p > 0).sum())}</b> of 300 tokens" in heads(page)[0]
+    assert f"Cut: <b>{float(before[p == 0].sum()):.3f}</b> of the mass" in heads(page)[0]
+    assert names[-1] == "295 others"
 
 
-def test_a_cut_token_is_hatched_and_says_so():
+def test_a_cut_token_says_so():
     logits = logits_after("abc")
-    fig = distribution_bars(warp(logits), warp(logits, top_k=2), logits.topk(4).indices, token_text)
-    assert fig["data"][1]["marker"]["pattern"]["shape"] == "/"
-    assert [t.endswith("cut") for t in fig["data"][3]["text"]] == [False, False, True, True, True]
+    page = distribution_html(warp(logits), warp(logits, top_k=2), logits.topk(4).indices, token_text)
+    assert [label.endswith("cut") for *_, label in bars(page)] == [False, False, True, True, True]
+    assert [cut > 0 for _, _, cut, _ in bars(page)] == [False, False, True, True, True]
+    assert page.count('class="was"') == 2  # where the two that are left ended before
 
 
 def test_the_drawn_token_is_marked_also_among_the_others():
@@ -67,23 +91,23 @@ def test_the_drawn_token_is_marked_also_among_the_others():
     order = logits.topk(3).indices
     rare = int(logits.argmin())
     for drawn, row in ((int(order[1]), 1), (rare, 3)):
-        labels = distribution_bars(warp(logits), warp(logits), order, token_text, drawn)["data"][3]["text"]
+        labels = [label for *_, label in bars(distribution_html(warp(logits), warp(logits), order, token_text, drawn))]
         assert [("drawn" in label) for label in labels] == [i == row for i in range(4)]
 
 
 def test_a_vocabulary_that_is_shown_whole_has_no_others():
-    fig = distribution_bars(P, P, torch.arange(6), lambda i: WORDS[i])
-    assert fig["layout"]["yaxis"]["ticktext"] == list(WORDS)
-    assert drawn_bars(fig)[0] == pytest.approx(P.tolist())
+    found = bars(distribution_html(P, P, torch.arange(6), lambda i: WORDS[i]))
+    assert [name for name, *_ in found] == list(WORDS)
+    assert [kept for _, kept, *_ in found] == pytest.approx(P.tolist())
 
 
 def test_slices_fill_the_interval_and_u_is_on_the_one_that_is_named():
-    fig = unit_interval(P, torch.arange(6), lambda i: WORDS[i], u=0.72)
-    slices = fig["data"][0]
-    for start, width, following in zip(slices["base"], slices["x"], [*slices["base"][1:], 1.0], strict=True):
-        assert start + width == pytest.approx(following)
-    assert fig["data"][2]["x"] == [0.72]
-    assert "<b>CAT</b>, from 0.6500 to 0.8000" in fig["layout"]["annotations"][0]["text"]
+    page = interval_html(P, torch.arange(6), lambda i: WORDS[i], u=0.72)
+    ends = [*(start for start, _ in slices(page)), 1.0]
+    for (start, width), following in zip(slices(page), ends[1:], strict=True):
+        assert start + width == pytest.approx(following, abs=2e-6)
+    assert number(page) == [0.72]
+    assert "<b>CAT</b>, from 0.6500 to 0.8000" in heads(page)[0]
 
 
 @pytest.mark.parametrize("u, word", [(0.0, "THE"), (0.4, "A"), (0.9601, "RAN"), (1 - 2**-53, "RAN")])
@@ -123,7 +147,6 @@ def test_every_figure_is_one_that_plotly_accepts():
     for fig in (
         overlap_bars(WORDS, P, Q),
         counts_beside_p(WORDS, torch.arange(6), P),
-        style.below(distribution_bars(P, P, torch.arange(6), str), unit_interval(P, torch.arange(6), str)),
     ):
         made = go.Figure(fig)
         assert made.layout.paper_bgcolor == "rgba(0,0,0,0)"
@@ -144,8 +167,7 @@ def test_a_small_probability_is_not_shown_as_zero():
     ]  # fmt: skip
 
 
-def test_every_control_moves_the_figure_from_end_to_end_in_place(board):
-    plot = board.plot
+def test_every_control_moves_the_figure_from_end_to_end(board):
     labels = controls(board)
     assert set(labels) == {"prompt", "temperature", "top-k", "top-p", "min-p", "Draw"}
     for name in ("temperature", "top-k", "top-p", "min-p"):
@@ -154,12 +176,10 @@ def test_every_control_moves_the_figure_from_end_to_end_in_place(board):
         start, seen = widget.value, []
         for value in ends:
             widget.value = value
-            seen.append(tuple(board.shown["data"][0]["x"]))
-            assert accepted(board)
-            assert sum(seen[-1]) == pytest.approx(1, abs=1e-5)
+            seen.append([kept for _, kept, *_ in bars(board.page.value)])
+            assert sum(seen[-1]) == pytest.approx(1, abs=1e-4)
         assert seen[0] != seen[1], name
         widget.value = start
-    assert board.plot is plot
 
 
 def test_the_figure_shows_what_warp_gives(board):
@@ -167,56 +187,85 @@ def test_the_figure_shows_what_warp_gives(board):
     labels["temperature"].value, labels["top-p"].value, labels["min-p"].value = 0.7, 0.9, 0.05
     logits = logits_after("abc")
     p = warp(logits, 0.7, None, 0.9, 0.05)
-    assert list(board.shown["data"][0]["x"][:10]) == pytest.approx(p[logits.topk(10).indices].tolist())
+    kept = [kept for _, kept, *_ in bars(board.page.value)[:10]]
+    assert kept == pytest.approx(p[logits.topk(10).indices].tolist(), abs=6e-6)
 
 
 def test_draw_puts_u_on_the_interval_and_it_stays_while_sliders_move(board):
     labels = controls(board)
-    assert board.shown["data"][-1]["x"] == [None]
+    assert number(board.page.value) == []
     labels["Draw"].click()
-    (u,) = board.shown["data"][-1]["x"]
-    assert u == pytest.approx(float(Rng(3).uniform(1)))
+    (u,) = number(board.page.value)
+    assert u == pytest.approx(float(Rng(3).uniform(1)), abs=5.1e-5)
     labels["temperature"].value = 2.0
-    assert board.shown["data"][-1]["x"] == [u]
+    assert number(board.page.value) == [u]
     labels["Draw"].click()
-    assert board.shown["data"][-1]["x"] != [u]
+    assert number(board.page.value) != [u]
 
 
 def test_an_error_in_a_callback_is_seen_and_the_figure_stays(board):
-    labels, before = controls(board), board.shown
+    labels, before = controls(board), board.page.value
     for prompt, word in (("", "the prompt is empty"), ("nan", "NaN")):
         with pytest.raises(ValueError, match=word):
             labels["prompt"].value = prompt
         assert word in board.error.value and 'role="alert"' in board.error.value
-        assert board.shown is before
+        assert board.page.value == before
     labels["prompt"].value = "fine again"
     assert board.error.value == ""
 
 
 def test_boards_share_nothing_and_touch_no_global_randomness():
-    one, two = (live.next_token(logits_after, token_text, "abc", rng=Rng(1)) for _ in range(2))
+    one, two = (NextToken(logits_after, token_text, "abc", rng=Rng(1)) for _ in range(2))
     state = torch.random.get_rng_state()
     controls(one)["temperature"].value = 0.0
     controls(one)["Draw"].click()
     assert controls(two)["temperature"].value == 1.0
-    assert two.shown["data"][-1]["x"] == [None]
+    assert number(two.page.value) == []
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_a_board_is_a_widget_with_a_fixed_text_and_a_picture_only_on_demand(board, monkeypatch):
+# --- boards with a plotly figure ----------------------------------------------------------------------------
+
+
+def plotted():
+    slider = widgets.FloatSlider(0.5, min=0, max=1, description="x")
+
+    def draw():
+        if slider.value == 1:
+            raise ValueError("too far")
+        return style.figure([style.bar(x=[0], y=[slider.value])], 200, "a bar")
+
+    return live.Board([slider], draw, "Figure: a bar.", [slider])
+
+
+def test_a_control_moves_a_plotted_figure_in_place_and_an_error_is_seen():
+    board = plotted()
+    (slider,), plot = controls(board).values(), board.plot
+    slider.value = 0.7
+    assert board.shown["data"][0]["y"] == [0.7] and board.plot is plot and accepted(board)
+    with pytest.raises(ValueError, match="too far"):
+        slider.value = 1.0
+    assert "too far" in board.error.value and board.shown["data"][0]["y"] == [0.7]
+    slider.value = 0.2
+    assert board.error.value == "" and board.shown["data"][0]["y"] == [0.2]
+
+
+@pytest.mark.parametrize("kind", ["page", "plot"])
+def test_a_board_is_a_widget_with_a_fixed_text_and_a_picture_only_on_demand(board, monkeypatch, kind):
+    board, module = (board, page) if kind == "page" else (plotted(), live)
     monkeypatch.delenv(live.PICTURES, raising=False)
     data, _ = board._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data and "image/png" not in data
     assert data["text/plain"].startswith("Figure:")
     monkeypatch.setenv(live.PICTURES, "1")
-    monkeypatch.setattr(live, "picture", lambda fig: b"png of the shown figure")
+    monkeypatch.setattr(module, "picture", lambda *_: b"png of the shown figure")
     data, _ = board._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]) == b"png of the shown figure"
 
 
-def test_plotly_itself_is_sent_once_and_what_changes_is_in_no_anywidget(board):
+def test_plotly_itself_is_sent_once_and_what_changes_is_in_no_anywidget():
     """A page that gets 5 MB with each figure is late for some, and anywidget then hears nothing of them any more."""
-    other = live.next_token(logits_after, token_text, "abcd")
+    board, other = plotted(), plotted()
     assert board.plot.plotly is other.plot.plotly and "plotly.js" in board.plot.plotly.value[:99]
     assert len(json.dumps(board.plot.get_state())) < 10_000
     assert board.plot.figure.value == board.shown and not isinstance(board.plot.figure, anywidget.AnyWidget)

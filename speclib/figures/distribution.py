@@ -1,4 +1,4 @@
-"""F1 and F2: one step's distribution as bars, and as slices of the unit interval."""
+"""F1 and F2: one step's distribution as bars, and as slices of the unit interval; pages of HTML."""
 
 from __future__ import annotations
 
@@ -8,15 +8,41 @@ import torch
 from torch import Tensor
 
 from speclib.distributions import slice_at
-from speclib.figures import style
-from speclib.figures.style import BLUE, DEEP_BLUE, INK, OUT, Figure, axis, bar, hatch, readable, scatter, share
+from speclib.figures import style, svg
+from speclib.figures.style import BLUE, DEEP_BLUE, GRID, LEFT, OUT, PAGE_INK, RIGHT, WHITE, readable, share, stripes
 
-ROW = 23  # pixels of a bar with its gap
+INNER = style.WIDTH - LEFT - RIGHT  # pixels from 0 to 1
+ROW, SLICE = 23, 30  # of a bar with its gap, and of the interval
+
+CSS = f"""<style>
+.sl-dist {{ font: 13px/1.4 {style.FONT}; color: {PAGE_INK}; width: {style.WIDTH}px; box-sizing: border-box; }}
+.sl-dist .head {{ margin: 6px 12px 8px; min-height: 18px; }}
+.sl-dist .plot {{ position: relative; margin: 0 {RIGHT}px 44px {LEFT}px; }}
+.sl-dist .line {{ position: absolute; top: 0; bottom: 0; border-left: 1px solid {GRID}; }}
+.sl-dist .line small, .sl-dist .title {{ position: absolute; top: calc(100% + 5px); font-size: 12px; }}
+.sl-dist .line small {{ transform: translateX(-50%); }}
+.sl-dist .title {{ top: calc(100% + 22px); left: 0; right: 0; text-align: center; }}
+.sl-dist .row {{ position: relative; height: {ROW}px; white-space: nowrap; }}
+.sl-dist .row > *, .sl-dist .slices > * {{ position: absolute; box-sizing: border-box; }}
+.sl-dist .name {{ right: calc(100% + 9px); top: 2px; white-space: nowrap; }}
+.sl-dist .row i {{ top: 3px; height: 17px; }}
+.sl-dist .kept {{ background: {BLUE}; }}
+.sl-dist .cut {{ background: {stripes(style.tint(style.GREY, 0.45))}; border: 1px solid {OUT}; }}
+.sl-dist .was {{ border-left: 2px solid {PAGE_INK}; margin-left: -1px; }}
+.sl-dist .label {{ top: 2px; margin-left: 5px; }}
+.sl-dist .slices {{ position: relative; height: {SLICE}px; }}
+.sl-dist .slices i {{ height: 100%; overflow: hidden; text-align: center; color: {WHITE};
+  font: 12px/{SLICE}px {style.FONT}; }}
+.sl-dist .slices .cut {{ color: {PAGE_INK}; }}
+.sl-dist .u {{ top: -16px; height: {SLICE + 22}px; transform: translateX(-50%); line-height: 12px; }}
+.sl-dist .u::after {{ content: ""; position: absolute; left: calc(50% - 1px); top: 12px; bottom: 0; width: 2px;
+  background: linear-gradient({PAGE_INK} 11px, transparent 11px calc(100% - 11px), {PAGE_INK} calc(100% - 11px)); }}
+</style>"""
 
 
-def distribution_bars(
+def distribution_html(
     before: Tensor, p: Tensor, order: Tensor, token_text: Callable[[int], str], drawn: int | None = None
-) -> Figure:
+) -> str:
     """F1: the tokens of `order` as bars and one for all others, hatched what top-k, top-p or min-p cut away.
 
     before, p: [vocab] on the CPU, the distribution before and after the cut, each summing to 1. order: [n]
@@ -34,130 +60,64 @@ def distribution_bars(
         others_cut = max(0.0, cut_mass - sum(cut))
         kept, was, cut = [*kept, others_kept], [*was, max(0.0, 1 - sum(was))], [*cut, others_cut]
         names.append(f"{n_others:,} others")
-
-    rows = list(range(len(kept)))
-    ends = [k + c for k, c in zip(kept, cut, strict=True)]
-    # A tick near the bar's own end would say nothing.
-    ticks = [w if k and abs(end - w) > 0.015 else None for k, end, w in zip(kept, ends, was, strict=True)]
-    labels = [_label(k, c) for k, c in zip(kept, cut, strict=True)]
-    if drawn is not None:
-        labels[ids.index(drawn) if drawn in ids else -1] += "  ◀ drawn"
-    across = {"y": rows, "orientation": "h", "customdata": names}
-    traces = [
-        bar(x=kept, marker={"color": BLUE}, hovertemplate="%{customdata}: %{x:.5f}<extra></extra>", **across),
-        bar(
-            x=cut,
-            base=kept,
-            marker=hatch(OUT),
-            hovertemplate="%{customdata}: %{x:.5f}, cut<extra></extra>",
-            **across,
-        ),
-        scatter(
-            x=ticks,
-            y=rows,
-            mode="markers",
-            marker={"symbol": "line-ns", "size": 13, "line": {"width": 2, "color": INK}},
-            hovertemplate="before the cut: %{x:.5f}<extra></extra>",
-        ),
-        scatter(
-            x=ends,
-            y=rows,
-            mode="text",
-            text=labels,
-            textposition="middle right",
-            cliponaxis=False,
-            hoverinfo="skip",
-        ),
-    ]
+    marked = None if drawn is None else ids.index(drawn) if drawn in ids else len(names) - 1
+    rows = []
+    for i, (name, k, c, w) in enumerate(zip(names, kept, cut, was, strict=True)):
+        row = f'<span class="name">{name}</span>'
+        if k:
+            row += f'<i class="kept" style="width:{k:.3%}" title="{name}: {k:.5f}"></i>'
+        if c:
+            row += f'<i class="cut" style="left:{k:.3%};width:{c:.3%}" title="{name}: {c:.5f}, cut"></i>'
+        if k and abs(k + c - w) > 0.015:  # near the bar's own end it would say nothing
+            row += f'<i class="was" style="left:{w:.3%}" title="before the cut: {w:.5f}"></i>'
+        label = _label(k, c) + (" ◀ drawn" if i == marked else "")
+        rows.append(f'<div class="row">{row}<span class="label" style="left:{k + c:.3%}">{label}</span></div>')
     sentence = f"<b>{n_kept:,}</b> of {len(p):,} tokens can come out."
     if cut_mass > 1e-7:
         factor = f"what is left is multiplied by {1 / (1 - cut_mass):.3f}"
         sentence += f" Cut: <b>{share(cut_mass)}</b> of the mass; {factor}."
-    return style.figure(
-        traces,
-        36 + ROW * len(rows) + 44,
-        sentence,
-        barmode="overlay",
-        xaxis=axis("probability", range=[0, 1], dtick=0.2),
-        yaxis=axis(range=[len(rows) - 0.5, -0.5], tickvals=rows, ticktext=names, showgrid=False),
-    )
+    return _page(sentence, "".join(rows), "probability")
 
 
 def _label(kept: float, cut: float) -> str:
     if not cut:
-        return f" {share(kept)}"
-    return f" {share(kept)} + {share(cut)} cut" if kept else f" {share(cut)} cut"
+        return share(kept)
+    return f"{share(kept)} + {share(cut)} cut" if kept else f"{share(cut)} cut"
 
 
-def unit_interval(p: Tensor, order: Tensor, token_text: Callable[[int], str], u: float | None = None) -> Figure:
+def interval_html(p: Tensor, order: Tensor, token_text: Callable[[int], str], u: float | None = None) -> str:
     """F2: the interval 0 to 1 cut into slices as wide as p, most likely first, and the number u in one.
 
     p: [vocab] on the CPU, summing to 1. order: [n] ids, most likely first, with a slice of their own; all
     others share the last, hatched one. u: in [0, 1), or None for no number. `slice_of` says which token it
     is. Taught in notebook 01_distributions, section 'Draw from it'.
     """
-    n = len(order)
     widths = p[order].double().tolist()
     others = max(0.0, 1.0 - sum(widths))
-    widths.append(others if others > 1e-6 else 0.0)
-    starts = [min(1.0, sum(widths[:i])) for i in range(n + 1)]
     names = [*(readable(token_text(i), 18) for i in order.tolist()), "all others"]
-    pixels = style.WIDTH - style.LEFT - style.RIGHT
-    fits = [name if w * pixels > 8.5 * len(name) + 6 else "" for name, w in zip(names, widths, strict=True)]
-    hatched = hatch(OUT)
-    marker = {
-        "color": [BLUE if i % 2 == 0 else DEEP_BLUE for i in range(n)] + [hatched["color"]],
-        "line": {"color": OUT, "width": [0] * n + [1]},
-        "pattern": {**hatched["pattern"], "shape": [""] * n + ["/"]},
-    }
-    sentence, at = "Press <b>Draw</b>: a random number u falls somewhere between 0 and 1.", [None]
+    start, slices = 0.0, ['<span class="name" style="top:6px">slices of 0…1</span>']
+    for i, (name, width) in enumerate(zip(names, [*widths, others if others > 1e-6 else 0.0], strict=True)):
+        if width:
+            word = name if width * INNER > 8.5 * len(name) + 6 else ""
+            kind = "cut" if i == len(order) else "slice"
+            look = f"left:{start:.4%};width:{width:.4%}" + f";background:{(BLUE, DEEP_BLUE)[i % 2]}" * (kind == "slice")
+            hint = f"{name}: {start:.4f} to {start + width:.4f}"
+            slices.append(f'<i class="{kind}" style="{look}" title="{hint}">{word}</i>')
+        start = min(1.0, start + width)
+    sentence = "Press <b>Draw</b>: a random number u falls somewhere between 0 and 1."
     if u is not None:
-        token, start, end = slice_of(p, u)
-        name = readable(token_text(token), 18)
-        slice_text = f"the slice of <b>{name}</b>, from {start:.4f} to {end:.4f}"
-        sentence, at = f"u = <b>{u:.4f}</b> is in {slice_text}.", [u]
-    traces = [
-        bar(
-            x=widths,
-            y=[0] * (n + 1),
-            base=starts,
-            orientation="h",
-            width=0.8,
-            text=fits,
-            textposition="inside",
-            insidetextanchor="middle",
-            textangle=0,
-            constraintext="none",
-            insidetextfont={"color": [style.WHITE] * n + [INK], "size": 12},
-            marker=marker,
-            customdata=[[name, s, s + w] for name, s, w in zip(names, starts, widths, strict=True)],
-            hovertemplate="%{customdata[0]}: %{customdata[1]:.4f} to %{customdata[2]:.4f}<extra></extra>",
-        ),
-        scatter(
-            x=[*at * 2, None, *at * 2],
-            y=[0.5, 0.22, None, -0.22, -0.5],
-            mode="lines",
-            line={"color": INK, "width": 2},
-            hoverinfo="skip",
-            cliponaxis=False,
-        ),
-        scatter(
-            x=at,
-            y=[0.6],
-            mode="markers",
-            marker={"symbol": "triangle-down", "size": 12, "color": INK},
-            hovertemplate="u = %{x:.4f}<extra></extra>",
-            cliponaxis=False,
-        ),
-    ]
-    return style.figure(
-        traces,
-        128,
-        sentence,
-        margin={"l": style.LEFT, "r": style.RIGHT, "t": 40, "b": 44},
-        xaxis=axis("u", range=[0, 1], dtick=0.2, showgrid=False),
-        yaxis=axis(range=[-0.6, 0.6], tickvals=[0], ticktext=["slices of 0…1"], showgrid=False),
-    )
+        token, low, high = slice_of(p, u)
+        slice_text = f"the slice of <b>{readable(token_text(token), 18)}</b>, from {low:.4f} to {high:.4f}"
+        sentence = f"u = <b>{u:.4f}</b> is in {slice_text}."
+        slices.append(f'<span class="u" style="left:{u:.4%}" title="u = {u:.4f}">▼</span>')
+    return _page(sentence, f'<div class="slices">{"".join(slices)}</div>', "u", "margin-top:22px")
+
+
+def _page(sentence: str, inside: str, title: str, look: str = "") -> str:
+    """A sentence above what stands between 0 and 1."""
+    lines = (f'<div class="line" style="left:{x:.0%}"><small>{t}</small></div>' for x, t in svg.numbers(0.2, 1).items())
+    plot = f'<div class="plot" style="{look}">{"".join(lines)}{inside}<div class="title">{title}</div></div>'
+    return f'{CSS}<div class="sl-dist"><div class="head" role="status">{sentence}</div>{plot}</div>'
 
 
 def slice_of(p: Tensor, u: float) -> tuple[int, float, float]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
+from IPython.display import display
 
 from speclib.figures import live, style
 
@@ -49,6 +50,13 @@ class PageBoard(widgets.VBox):
         if os.environ.get(live.PICTURES):
             data["image/png"] = base64.b64encode(picture(self.still(), style.WIDTH + 10, self.height)).decode()
         return data, metadata
+
+
+def show(html: str, height: int, text: str) -> None:
+    """Display a page without controls. height: of its picture, in pixels. text: what stands for it among words."""
+    board = PageBoard([])
+    board.height, board.text, board.page.value = height, text, html
+    display(board)
 
 
 def moves(step: widgets.IntSlider, guard: Guard) -> widgets.HBox:

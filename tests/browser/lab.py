@@ -39,7 +39,7 @@ _LATENCY = """async (box, [handle, key]) => {
   else document.addEventListener('pointermove', moved, {capture: true, once: true});
   return await changed;
 }"""
-BARS, LINES = ".bars path", ".scatterlayer path.js-line"
+LINES = ".scatterlayer path.js-line"
 # Three questions to the kernel, each answered behind all that was sent before it: what a widget still held back, since
 # it had not heard of its last message, goes out between them. Then until no figure changes any more.
 _SETTLE = f"""async () => {{
@@ -209,10 +209,6 @@ class Board:
         """A trace's data in the page, such as trace(0, "x")."""
         return self.plot.evaluate(TRACE, [index, key])
 
-    def bars(self) -> list[str]:
-        """The drawn bars themselves: the outlines of the figure's SVG."""
-        return self.plot.locator(".bars path").evaluate_all("paths => paths.map(p => p.getAttribute('d'))")
-
     def sentences(self) -> list[str]:
         """The sentences above the plots."""
         return self.plot.evaluate("gd => gd.layout.annotations.map(a => a.text)")
@@ -224,7 +220,7 @@ class Board:
         assert found, text
         return int(found[1]), int(found[2]), found[3]
 
-    def latency(self, label: str, key: str, drawn: str = BARS) -> float:
+    def latency(self, label: str, key: str, drawn: str) -> float:
         """Milliseconds from a key on a slider to the first change of what is drawn: paths of an SVG, or a page."""
         handle = self.control(label).locator(".noUi-handle").element_handle()
         return self.box.evaluate(_LATENCY.replace("DRAWN", drawn), [handle, key])
@@ -233,12 +229,12 @@ class Board:
         """Milliseconds from a click to the first change of what is drawn."""
         return self.box.evaluate(_LATENCY.replace("DRAWN", drawn), [button.element_handle(), None])
 
-    def drag_latency(self, label: str) -> float:
-        """Milliseconds from one move of the mouse, a slider's handle held, to the first change of the drawn bars."""
+    def drag_latency(self, label: str, drawn: str) -> float:
+        """Milliseconds from one move of the mouse, a slider's handle held, to the first change of what is drawn."""
         x, y, track = self._grip(label)
         inwards = 1 if x < track["x"] + track["width"] / 2 else -1
         # Kept in the page, since the mouse is moved from here while it waits.
-        script = _LATENCY.replace("DRAWN", BARS)
+        script = _LATENCY.replace("DRAWN", drawn)
         self.box.evaluate(f"box => {{ window.moved = ({script})(box, [null, null]); }}")
         self.page.mouse.move(x + inwards * track["width"] / 5, y)
         milliseconds = self.page.evaluate("window.moved")

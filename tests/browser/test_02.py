@@ -190,6 +190,19 @@ def test_a_drag_answers_quickly(board: Board, capsys: pytest.CaptureFixture[str]
     assert statistics.median(times) < 1000
 
 
+def test_a_page_that_is_late_hears_of_every_change(lab: Lab, board: Board):
+    """As on a busy machine: what is not set up within two seconds, anywidget sends nothing to any more."""
+    spark(board)
+    lab.page.evaluate("window.timeout = AbortSignal.timeout; AbortSignal.timeout = () => window.timeout(0)")
+    lab.run(lab.cell("roofline_board("))
+    lab.page.evaluate("AbortSignal.timeout = window.timeout")
+    before = board.trace(TARGET, "y")
+    board.key("GB/s", "End")
+    board.settle()
+    assert board.trace(TARGET, "y") != before
+    spark(board)
+
+
 def test_stills(lab: Lab, board: Board, stills: Path):
     spark(board)
     for theme, end in (("JupyterLab Dark", "_dark"), ("JupyterLab Light", "")):
