@@ -95,6 +95,12 @@ def test_the_drawn_token_is_marked_also_among_the_others():
         assert [("drawn" in label) for label in labels] == [i == row for i in range(4)]
 
 
+def test_a_token_with_quotes_ends_no_attribute():
+    """Its name stands in the hint of its bar, too."""
+    page = distribution_html(P, P, torch.arange(6), lambda i: f'"{WORDS[i]}')
+    assert 'title="&#34;THE: 0.40000"' in page and 'title=""' not in page
+
+
 def test_a_vocabulary_that_is_shown_whole_has_no_others():
     found = bars(distribution_html(P, P, torch.arange(6), lambda i: WORDS[i]))
     assert [name for name, *_ in found] == list(WORDS)
@@ -155,7 +161,7 @@ def test_every_figure_is_one_that_plotly_accepts():
 
 @pytest.mark.parametrize("text, label", [
     (" Paris", "␣Paris"), ("\n\n", "⏎⏎"), ("\t", "⇥"), ("<b>&", "&lt;b&gt;&amp;"), ("$x$", "&#36;x&#36;"),
-    ("", "(empty)"), ("\x00", "\\x00"), ("a" * 40, "a" * 13 + "…"),
+    ("", "(empty)"), ("\x00", "\\x00"), ('"a"', "&#34;a&#34;"), ("a" * 40, "a" * 13 + "…"),
 ])  # fmt: skip
 def test_token_names_can_be_read(text, label):
     assert style.readable(text) == label

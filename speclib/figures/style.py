@@ -184,13 +184,13 @@ def below(upper: Figure, lower: Figure) -> Figure:
 
 
 def readable(text: str, most: int = 14) -> str:
-    """A token's text as a label: blanks as ␣, line ends as ⏎, shortened, and safe inside plotly's HTML."""
+    """A token's text as a label: blanks as ␣, line ends as ⏎, shortened, and safe in HTML, attributes and plotly's."""
     shown = text.replace(" ", "␣").replace("\n", "⏎").replace("\r", "␍").replace("\t", "⇥")
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in shown) or "(empty)"
     if len(shown) > most:
         shown = shown[: most - 1] + "…"
     # The dollar would start a formula where the page has MathJax.
-    for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("$", "&#36;")):
+    for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&#34;"), ("$", "&#36;")):
         shown = shown.replace(char, entity)
     return shown
 
