@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from speclib.cost import Machine, roofline
 from speclib.figures import style, svg
-from speclib.figures.page import PageBoard
+from speclib.figures.page import HALF, LABEL, PageBoard, selection, slider
 from speclib.figures.style import BLUE, GREEN, PAGE_INK
 from speclib.speedup import best_k, speedup
 
@@ -104,17 +104,13 @@ class Batch(PageBoard):
         self.shapes, self.machines, self.bits = shapes, {m.name: m for m in machines}, bits
         first = next(iter(shapes.values()))
         c_bytes = first["draft"][0] / first["target"][0] if "draft" in first else 0.0
-        self.pair = widgets.Dropdown(options=list(shapes), description="models", style=_LABEL, layout=_HALF)
-        self.machine = widgets.Dropdown(options=list(self.machines), description="machine", style=_LABEL, layout=_HALF)
-        self.users = widgets.SelectionSlider(
-            options=USERS, value=1, description="users", tooltip="texts that share a pass", style=_LABEL, layout=_HALF
-        )
-        # The one control that lacks this class, and with it the margins of all others.
-        self.users.add_class("jupyter-widgets")
+        self.pair = widgets.Dropdown(options=list(shapes), description="models", style=LABEL, layout=HALF)
+        self.machine = widgets.Dropdown(options=list(self.machines), description="machine", style=LABEL, layout=HALF)
+        self.users = selection("users", 1, USERS, "texts that share a pass")
         hint = "drafts per round, for the dashed line"
-        self.k = widgets.IntSlider(4, min=1, max=8, description="K", tooltip=hint, style=_LABEL, layout=_HALF)
-        self.alpha = _share("α", alpha, 0.0, 1.0, "probability that a draft is kept")
-        self.c = _share("c", round(c_bytes, 2), 0.0, 0.5, "a draft step in target steps; 0 is lookup")
+        self.k = widgets.IntSlider(4, min=1, max=8, description="K", tooltip=hint, style=LABEL, layout=HALF)
+        self.alpha = slider("α", alpha, 0.0, 1.0, 0.01, "probability that a draft is kept")
+        self.c = slider("c", round(c_bytes, 2), 0.0, 0.5, 0.01, "a draft step in target steps; 0 is lookup")
         rows = (self.pair, self.machine), (self.users, self.k), (self.alpha, self.c)
         super().__init__([widgets.HBox(row) for row in rows])
         self.follow(self._draw, *rows[0], *rows[1], *rows[2])
@@ -126,12 +122,3 @@ class Batch(PageBoard):
         size = weights * self.bits / 8
         of = self.users.value, self.alpha.value, self.k.value, self.c.value
         self.page.value = batch_html(*of, size, cache, flops, on.bandwidth, on.peak)
-
-
-_LABEL = {"description_width": "92px"}
-_HALF = {"width": "370px"}
-
-
-def _share(name: str, value: float, low: float, high: float, tooltip: str) -> widgets.FloatSlider:
-    look = {"style": _LABEL, "layout": _HALF, "readout_format": ".2f"}
-    return widgets.FloatSlider(value, min=low, max=high, step=0.01, description=name, tooltip=tooltip, **look)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from speclib.distributions import Rng, warp
 from speclib.figures.distribution import distribution_html, interval_html, slice_of
-from speclib.figures.page import PageBoard
+from speclib.figures.page import LABEL, PageBoard, selection, slider
 
 _SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200, 500, 1000)
 
@@ -39,22 +39,14 @@ class NextToken(PageBoard):
             description="prompt",
             continuous_update=False,
             placeholder="type a text, then press Enter",
-            style=_LABEL,
+            style=LABEL,
             layout={"width": "622px"},
         )
-        self.temperature = _slider("temperature", 1.0, 0.0, 2.0, 0.05, "divides the logits; 0 is greedy")
-        self.top_k = widgets.SelectionSlider(
-            options=[*((str(k), k) for k in _SIZES), ("off", 0)],
-            value=0,
-            description="top-k",
-            tooltip="keep the k most likely tokens",
-            style=_LABEL,
-            layout=_HALF,
-        )
-        # The one control that lacks this class, and with it the margins of all others.
-        self.top_k.add_class("jupyter-widgets")
-        self.top_p = _slider("top-p", 1.0, 0.05, 1.0, 0.01, "keep the smallest set of tokens with this mass; 1 is off")
-        self.min_p = _slider("min-p", 0.0, 0.0, 0.5, 0.01, "keep what has this share of the top probability; 0 is off")
+        self.temperature = slider("temperature", 1.0, 0.0, 2.0, 0.05, "divides the logits; 0 is greedy")
+        sizes = [*((str(k), k) for k in _SIZES), ("off", 0)]
+        self.top_k = selection("top-k", 0, sizes, "keep the k most likely tokens")
+        self.top_p = slider("top-p", 1.0, 0.05, 1.0, 0.01, "keep the smallest set of tokens with this mass; 1 is off")
+        self.min_p = slider("min-p", 0.0, 0.0, 0.5, 0.01, "keep what has this share of the top probability; 0 is off")
         button = widgets.Button(
             description="Draw",
             icon="random",
@@ -86,12 +78,3 @@ class NextToken(PageBoard):
         drawn = None if self.u is None else slice_of(p, self.u)[0]
         bars = distribution_html(before, p, self.order, self.token_text, drawn)
         self.page.value = bars + interval_html(p, self.order, self.token_text, self.u)
-
-
-_LABEL = {"description_width": "92px"}
-_HALF = {"width": "370px"}
-
-
-def _slider(name: str, value: float, low: float, high: float, step: float, tooltip: str) -> widgets.FloatSlider:
-    look = {"style": _LABEL, "layout": _HALF, "readout_format": ".2f"}
-    return widgets.FloatSlider(value, min=low, max=high, step=step, description=name, tooltip=tooltip, **look)

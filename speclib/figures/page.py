@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ from IPython.display import display
 from speclib.figures import live, style
 
 Guard = Callable[[Callable[[Any], None]], Callable[[Any], None]]
+
+# Of a control that stands beside another.
+LABEL, HALF = {"description_width": "92px"}, {"width": "370px"}
 
 
 class PageBoard(widgets.VBox):
@@ -57,6 +60,21 @@ def show(html: str, height: int, text: str) -> None:
     board = PageBoard([])
     board.height, board.text, board.page.value = height, text, html
     display(board)
+
+
+def slider(name: str, value: float, low: float, high: float, step: float, tooltip: str) -> widgets.FloatSlider:
+    """A slider of half a row."""
+    look = {"style": LABEL, "layout": HALF, "readout_format": ".2f"}
+    return widgets.FloatSlider(value, min=low, max=high, step=step, description=name, tooltip=tooltip, **look)
+
+
+def selection(name: str, value: int, options: Sequence[Any], tooltip: str) -> widgets.SelectionSlider:
+    """A slider of half a row over given values, each alone or as (label, value)."""
+    look = {"style": LABEL, "layout": HALF}
+    made = widgets.SelectionSlider(options=options, value=value, description=name, tooltip=tooltip, **look)
+    # The one control that lacks this class, and with it the margins of all others.
+    made.add_class("jupyter-widgets")
+    return made
 
 
 def moves(step: widgets.IntSlider, guard: Guard) -> widgets.HBox:

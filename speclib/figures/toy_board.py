@@ -162,14 +162,13 @@ class Proof(widgets.VBox):
             style={"button_width": "80px"},
         )
         self.lines = widgets.HTML()
-        for control in (self.y, board.drafts, board.toward, board.bug, *board.own):
-            control.observe(board.guard(self._write), names="value")
-        self._write(None)
+        board.follow(self._write, self.y, board.drafts, board.toward, board.bug, *board.own)
+        self._write()
         choice = widgets.HBox([_name("y"), self.y], layout={"align_items": "center"})
         rows = [choice, widgets.HBox([board.toward, board.bug], layout={"align_items": "center"}), self.lines]
         super().__init__(rows, layout={"width": f"{style.WIDTH + 10}px"})
 
-    def _write(self, _: Any) -> None:
+    def _write(self) -> None:
         board = self.board
         self.lines.value = proof_html(board.words, board.p, board.q, self.y.value, board.bug.value)
 

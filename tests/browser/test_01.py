@@ -24,10 +24,7 @@ SLIDERS = {"temperature": ["Home", *["ArrowRight"] * 20], "top-k": ["End"], "top
 @pytest.fixture(scope="module")
 def board(lab: Lab) -> Board:
     lab.read("01_distributions")
-    box = lab.page.locator(".jp-OutputArea-output", has=lab.page.locator(".noUi-handle")).first
-    box.scroll_into_view_if_needed()
-    expect(box.locator(PAGE).first).to_be_visible(timeout=30_000)
-    return Board(lab.page, box)
+    return lab.paged(f"{PAGE}:has(.row)")
 
 
 def kept(board: Board) -> list[float]:
